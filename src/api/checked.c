@@ -1,0 +1,79 @@
+#include "api/checked.h"
+
+#include <string.h>
+
+#include "os/report.h"
+
+enum { POISON = 0xdf };
+
+static bool bit_set(atomic_u64 *bits, size_t i) {
+  return atomic_fetch_or(&bits[i / 64], (uint64_t)1 << i % 64) >> i % 64 & 1;
+}
+static bool bit_clear(atomic_u64 *bits, size_t i) {
+  return atomic_fetch_and(&bits[i / 64], ~((uint64_t)1 << i % 64)) >> i % 64 & 1;
+}
+
+static size_t index_of(const slab *s, const void *p) {
+  size_t offset = (size_t)((const char *)p - s->start);
+  if (offset % s->block_size || offset / s->block_size >= s->capacity)
+    report_misuse("free of a pointer inside a block", p);
+  return offset / s->block_size;
+}
+
+internal void checked_take(void *p) {
+  slab *s = map_entry_descriptor(map_get(p));
+  if (s->kind != SLAB_SMALL) {
+    store_relaxed(&s->need, 1); /* of a large block: it is live */
+    return;
+  }
+  slab_bits *b = s->bits;
+  size_t i = index_of(s, p);
+  if (bit_set(b->live, i))
+    report_misuse("block handed out twice", p);
+  if (bit_clear(b->poisoned, i))
+    for (size_t at = sizeof(block); at < s->block_size; at++)
+      if (((unsigned char *)p)[at] != POISON)
+        report_misuse("write after free", p);
+}
+
+internal void checked_live(slab *s, void *p) {
+  size_t i = index_of(s, p);
+  if (!(load_relaxed(&s->bits->live[i / 64]) >> i % 64 & 1))
+    report_misuse("use of a freed block", p);
+}
+
+internal void checked_give(slab *s, void *p) {
+  if (s->kind != SLAB_SMALL) {
+    if (p != s->start)
+      report_misuse("free of a pointer inside a block", p);
+    if (!atomic_exchange(&s->need, 0))
+      report_misuse("double free", p);
+    return;
+  }
+  slab_bits *b = s->bits;
+  size_t i = index_of(s, p);
+  if (!bit_clear(b->live, i))
+    report_misuse("double free", p);
+  memset((char *)p + sizeof(block), POISON, s->block_size - sizeof(block));
+  bit_set(b->poisoned, i);
+}
+
+/* Could malloc(size) have given a block of s? realloc may have left it too large by
+ * half, and a mapping from the cache may be too large by a quarter. */
+static bool is_natural_size(const slab *s, size_t size) {
+  if (size >= s->block_size / 2)
+    return true;
+  return s->kind == SLAB_SMALL && class_size(class_of(size)) == s->block_size;
+}
+
+internal void checked_sized(void *p, size_t alignment, size_t size) {
+  map_entry e = map_get(p);
+  if (e == MAP_NONE)
+    return;
+  const slab *s = map_entry_descriptor(e);
+  if ((uintptr_t)p & (alignment - 1))
+    report_misuse("wrong alignment in sized free", p);
+  if (size > s->block_size ||
+      (alignment <= 16 && !is_natural_size(s, max_size(size, alignment))))
+    report_misuse("wrong size in sized free", p);
+}

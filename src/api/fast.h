@@ -1,0 +1,50 @@
+/* fast: the two hot paths, inlined into every entry point that allocates or frees.
+ *
+ * They make no call, touch no lock and count nothing but one countdown. Everything
+ * rare leaves by one branch to malloc_slow, malloc_large or free_slow, at the end
+ * (so as a jump, without a stack frame). script/check-fastpath counts instructions.
+ */
+#ifndef MASU_API_FAST_H
+#define MASU_API_FAST_H
+
+#include "api/checked.h"
+#include "api/malloc.h"
+#include "api/thread.h"
+
+/* NULL with errno ENOMEM when there is no memory. */
+static ALWAYS_INLINE void *malloc_fast(size_t size) {
+  if (UNLIKELY(size > SMALL_MAX))
+    return malloc_large(size);
+  unsigned c = class_of(size);
+  heap_hot *hot = thread_hot;
+  block *b = hot->hand[c];
+  if (UNLIKELY(!b))
+    return malloc_slow(size);
+  hot->hand[c] = b->next;
+  if (CHECKED)
+    checked_take(b);
+  return b;
+}
+
+static ALWAYS_INLINE void free_fast(void *p) {
+  uintptr_t leaf = map_leaf(p);
+  if (UNLIKELY(!leaf)) {
+    free_slow(p);
+    return;
+  }
+  map_entry e = map_get_in(leaf, p);
+  if (UNLIKELY(map_entry_tag(e) != thread_hot->tag)) {
+    free_slow(p);
+    return;
+  }
+  slab *s = map_entry_descriptor(e);
+  block *b = p;
+  if (CHECKED)
+    checked_give(s, p);
+  b->next = s->free;
+  s->free = b;
+  if (UNLIKELY(count_down_release(&s->need)))
+    free_event(s);
+}
+
+#endif

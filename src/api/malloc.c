@@ -1,0 +1,268 @@
+#include "api/malloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "api/fast.h"
+#include "api/foreign.h"
+#include "heap/helper.h"
+#include "heap/roster.h"
+#include "os/report.h"
+
+/* ---- Slow paths ---- */
+
+static COLD void *out_of_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
+/* Memory ran out. Waits for what is on its way back and gives back whatever is
+ * idle anywhere; true: worth another try. */
+static COLD bool reclaim(heap *h) {
+  bool waited = supply_settle();
+  if (h)
+    heap_tidy(h);
+  return helper_give_back_all(0) > 0 || waited;
+}
+
+/* A fresh block of a class is checked memory like any other. */
+static void *hand_out(block *b) {
+  if (!b)
+    return out_of_memory();
+  if (CHECKED)
+    checked_take(b);
+  return b;
+}
+
+static void *nested(size_t size, size_t align) {
+  void *p = large_take_nested(size, align);
+  return p ? p : out_of_memory();
+}
+
+/* A heap that was just joined may have a hand: filled while joining, or left by a
+ * thread that fork cut off. */
+static block *take_block(heap *h, unsigned size_class) {
+  block *b = h->hot.hand[size_class];
+  if (!b)
+    return heap_refill(h, size_class);
+  h->hot.hand[size_class] = b->next;
+  return b;
+}
+
+internal NOINLINE void *malloc_slow(size_t size) {
+  unsigned size_class = class_of(size);
+  if (UNLIKELY(thread_busy))
+    return nested(class_size(size_class), 1);
+  heap *h = thread_enter();
+  block *b = h ? take_block(h, size_class) : NULL;
+  if (UNLIKELY(!b) && reclaim(h) && (h || (h = thread_enter())))
+    b = take_block(h, size_class);
+  thread_leave(h);
+  return hand_out(b);
+}
+
+static NOINLINE void *take_large_slow(size_t size, size_t align, bool *zeroed) {
+  if (UNLIKELY(thread_busy))
+    return nested(size, align);
+  heap *h = thread_enter();
+  slab *s = large_take(size, align, zeroed);
+  if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
+    s = large_take(size, align, zeroed);
+  void *p = s ? s->start : NULL;
+  thread_leave(h);
+  return p ? p : out_of_memory();
+}
+
+static inline void *take_large(size_t size, size_t align, bool *zeroed) {
+  *zeroed = false;
+  if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
+    slab *s = heap_front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
+    if (s) {
+      if (CHECKED)
+        checked_take(s->start);
+      return s->start;
+    }
+  }
+  return take_large_slow(size, align, zeroed);
+}
+
+internal NOINLINE void *malloc_large(size_t size) {
+  bool zeroed;
+  return take_large(size, 1, &zeroed);
+}
+
+internal void *malloc_aligned(size_t align, size_t size) {
+  bool zeroed;
+  unsigned c = class_aligned(size, align);
+  return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, &zeroed);
+}
+
+/* No more of a slow path than it takes to keep a signal handler out. */
+static bool free_to_front(slab *s) {
+  heap *h = thread_heap();
+  if (!h)
+    return false;
+  thread_busy = true;
+  compiler_fence();
+  bool kept = heap_front_give(h, s);
+  compiler_fence();
+  thread_busy = false;
+  thread_free_deferred();
+  return kept;
+}
+
+internal NOINLINE void free_slow(void *p) {
+  if (!p)
+    return;
+  map_entry e = map_get(p);
+  if (UNLIKELY(e == MAP_NONE)) {
+    foreign_free(p);
+    return;
+  }
+  if (UNLIKELY(thread_busy)) {
+    thread_defer_free(p);
+    return;
+  }
+  slab *s = map_entry_descriptor(e);
+  if (CHECKED)
+    checked_give(s, p);
+  if (s->kind != SLAB_SMALL && free_to_front(s))
+    return;
+  heap *h = thread_enter_if_joined();
+  if (s->kind != SLAB_SMALL)
+    large_give(s);
+  else if (h)
+    heap_send(h, s, p);
+  else
+    heap_deliver(s, p, p, 1);
+  thread_leave(h);
+}
+
+internal NOINLINE void free_event(slab *s) {
+  if (UNLIKELY(thread_busy)) {
+    /* A signal handler inside masu: undo the free, and do it later. */
+    block *b = s->free;
+    s->free = b->next;
+    store_release(&s->need, 1);
+    thread_defer_free(b);
+    return;
+  }
+  if (heap_hand_back((heap *)thread_hot, s))
+    return;
+  heap *h = thread_enter_if_joined();
+  heap_slab_event(h, s);
+  thread_leave(h);
+}
+
+/* ---- malloc, calloc, free ---- */
+
+PUBLIC void *masu_malloc(size_t size) { return malloc_fast(size); }
+PUBLIC void masu_free(void *p) { free_fast(p); }
+
+PUBLIC void *masu_calloc(size_t count, size_t size) {
+  size_t total;
+  bool zeroed = false;
+  if (UNLIKELY(__builtin_mul_overflow(count, size, &total)))
+    return out_of_memory();
+  void *p = LIKELY(total <= SMALL_MAX) ? malloc_fast(total) : take_large(total, 1, &zeroed);
+  if (LIKELY(p != NULL) && !zeroed)
+    memset(p, 0, total);
+  return p;
+}
+
+PUBLIC void masu_free_sized(void *p, size_t size) {
+  if (CHECKED)
+    checked_sized(p, 1, size);
+  else
+    (void)size;
+  free_fast(p);
+}
+
+PUBLIC void masu_free_aligned_sized(void *p, size_t alignment, size_t size) {
+  if (CHECKED)
+    checked_sized(p, alignment, size);
+  else
+    (void)alignment, (void)size;
+  free_fast(p);
+}
+
+/* ---- realloc ---- */
+
+/* A block may stay where it is if it isn't too small, and another would be the same
+ * or not more than half of it would be left over. */
+static bool fits_in_place(const slab *s, size_t size) {
+  return size <= s->block_size &&
+         (size >= s->block_size / 2 || class_of(size) == s->size_class);
+}
+
+static void *resize_large(slab *s, size_t size) {
+  if (thread_busy || size <= SMALL_MAX)
+    return NULL;
+  heap *h = thread_enter_if_joined();
+  void *p = large_resize(s, size);
+  thread_leave(h);
+  return p;
+}
+
+static void *realloc_by_copy(const slab *s, void *p, size_t size) {
+  size_t kept = min_size(s->block_size, size);
+  void *q = malloc_fast(size);
+  if (LIKELY(q != NULL)) {
+    memcpy(q, p, kept);
+    free_fast(p);
+  }
+  return q;
+}
+
+PUBLIC void *masu_realloc(void *p, size_t size) {
+  if (!p)
+    return malloc_fast(size);
+  if (UNLIKELY(size == 0)) {
+    free_fast(p);
+    return NULL;
+  }
+  map_entry e = map_get(p);
+  if (UNLIKELY(e == MAP_NONE))
+    return foreign_realloc(p, size);
+  slab *s = map_entry_descriptor(e);
+  if (s->kind == SLAB_SMALL) {
+    if (CHECKED)
+      checked_live(s, p);
+    if (fits_in_place(s, size))
+      return p;
+  } else {
+    void *resized = resize_large(s, size);
+    if (resized)
+      return resized;
+  }
+  return realloc_by_copy(s, p, size);
+}
+
+PUBLIC void *masu_reallocarray(void *p, size_t count, size_t size) {
+  size_t total;
+  if (UNLIKELY(__builtin_mul_overflow(count, size, &total)))
+    return out_of_memory();
+  return masu_realloc(p, total);
+}
+
+PUBLIC void *masu_reallocf(void *p, size_t size) {
+  void *q = masu_realloc(p, size);
+  if (UNLIKELY(!q) && size)
+    masu_free(p);
+  return q;
+}
+
+/* ---- Sizes ---- */
+
+PUBLIC size_t masu_malloc_usable_size(void *p) {
+  map_entry e = map_get(p);
+  if (e == MAP_NONE)
+    return p ? foreign_usable_size(p) : 0;
+  return ((slab *)map_entry_descriptor(e))->block_size;
+}
+
+PUBLIC size_t masu_malloc_good_size(size_t size) {
+  if (size <= SMALL_MAX)
+    return class_size(class_of(size));
+  return size > LARGE_MOST ? size : ROUND_UP(size, SLICE_SIZE);
+}

@@ -1,0 +1,19 @@
+/* malloc: the allocation functions of masu.h, and their slow paths. */
+#ifndef MASU_API_MALLOC_H
+#define MASU_API_MALLOC_H
+
+#include "heap/slab.h"
+#include "masu.h"
+
+/* The hand of the size's class is empty. */
+internal void *malloc_slow(size_t size);
+/* Above the size classes. */
+internal void *malloc_large(size_t size);
+/* At a multiple of align, a power of two. NULL with errno ENOMEM. */
+internal void *malloc_aligned(size_t align, size_t size);
+/* p is NULL, foreign, large, or another heap's. */
+internal void free_slow(void *p);
+/* The countdown of an own slab has reached 0. */
+internal void free_event(slab *s);
+
+#endif

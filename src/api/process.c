@@ -1,0 +1,95 @@
+#include "api/process.h"
+
+#include <pthread.h>
+
+#include "api/thread.h"
+#include "base/options.h"
+#include "heap/helper.h"
+#include "heap/roster.h"
+#include "masu.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/report.h"
+
+enum { TRANSIT_TRIES = 100 };
+
+/* ---- Options ---- */
+
+static void complain(option_fault fault, const char *text, size_t length) {
+  int shown = (int)min_size(length, 64);
+  if (fault == OPTION_UNKNOWN)
+    report("MASU_OPTIONS: unknown option '%.*s'; the nearest is '%s'", shown, text,
+           option_name(option_nearest(text, length)));
+  else
+    report("MASU_OPTIONS: bad value in '%.*s'", shown, text);
+}
+
+/* ---- Fork ---- */
+
+/* A signal handler may fork while its thread is inside masu. */
+static bool was_busy;
+
+/* Takes every lock, at a moment when no run is in transit: what a system call is
+ * pending on would be lost to the child. masu's is the first constructor to run, so
+ * this is the last prepare handler: those of libraries, which may wait for threads
+ * that allocate, are done. */
+static void fork_prepare(void) {
+  bool busy = thread_busy;
+  thread_busy = true;
+  compiler_fence();
+  os_fork_lock();
+  locks_fork_prepare(busy);
+  for (int i = 0; !busy && supply_in_transit() && i < TRANSIT_TRIES; i++) {
+    locks_fork_release();
+    os_sleep_ms(1);
+    locks_fork_prepare(busy);
+  }
+  compiler_fence();
+  was_busy = thread_busy = busy;
+}
+
+static void fork_end(void) {
+  thread_busy = true; /* a handler that allocates now must not wait for these locks */
+  compiler_fence();
+  locks_fork_release();
+  compiler_fence();
+  thread_busy = was_busy;
+  if (!was_busy)
+    thread_free_deferred();
+}
+
+static void fork_parent(void) {
+  os_fork_unlock();
+  fork_end();
+}
+
+static void fork_child(void) {
+  os_fork_reset();
+  if (!was_busy)
+    supply_forget_transit();
+  roster_fork_child(thread_heap());
+  helper_fork_child();
+  fork_end();
+}
+
+/* ---- Start and exit ---- */
+
+internal void process_start(char **arguments, char **environment) {
+  static bool started;
+  if (started)
+    return;
+  started = true;
+  os_process_start(arguments, environment);
+  const char *text = os_environment("MASU_OPTIONS");
+  if (text)
+    options_parse(text, complain);
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+  if (option_get(OPTION_verbose))
+    report("version %s, process %d (%s) allocates from masu", masu_version(),
+           os_process_id(), os_program_name());
+}
+
+__attribute__((destructor)) static void process_end(void) {
+  if (option_get(OPTION_stats))
+    masu_malloc_stats();
+}

@@ -1,0 +1,12 @@
+/* process: what happens once: start, fork, exit. */
+#ifndef MASU_API_PROCESS_H
+#define MASU_API_PROCESS_H
+
+#include "base/attr.h"
+
+/* Reads the options and registers for fork and exit. Called by the constructor with
+ * what it was given (NULL: unknown); allocation works before it, with the options'
+ * defaults. */
+internal void process_start(char **arguments, char **environment);
+
+#endif

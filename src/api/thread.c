@@ -1,0 +1,157 @@
+#include "api/thread.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#include "api/malloc.h"
+#include "heap/helper.h"
+#include "heap/roster.h"
+#include "os/lock.h"
+#include "os/os.h"
+
+_Static_assert(THREAD_ROUNDS == PTHREAD_DESTRUCTOR_ITERATIONS, "destructor rounds");
+
+#define NONE {.tag = TAG_NO_HEAP}
+internal_def const heap_hot thread_none[THREAD_ROUNDS + 1] = {NONE, NONE, NONE, NONE, NONE};
+#undef NONE
+
+#ifdef MASU_UNITY
+#define thread_local_def static __thread
+#else
+#define thread_local_def __attribute__((visibility("hidden"))) __thread
+#endif
+thread_local_def heap_hot *thread_hot = (heap_hot *)&thread_none[0];
+thread_local_def bool thread_busy;
+
+static bool is_none(const heap_hot *hot) {
+  return hot >= thread_none && hot <= &thread_none[THREAD_ROUNDS];
+}
+
+internal heap *thread_heap(void) {
+  return is_none(thread_hot) ? NULL : (heap *)thread_hot;
+}
+
+/* ---- Joining and leaving ---- */
+
+/* Runs once per round of destructors in which the thread has a heap. */
+static void thread_exits(void *rounds_so_far) {
+  heap *h = thread_heap();
+  if (!h)
+    return;
+  thread_busy = true;
+  h->busy = true;
+  compiler_fence();
+  heap_flush(h);
+  heap_give_back_spares(h);
+  compiler_fence();
+  h->busy = false;
+  thread_hot = (heap_hot *)&thread_none[(size_t)rounds_so_far];
+  roster_leave(h);
+  compiler_fence();
+  thread_busy = false;
+  if (os_thread_is_initial())
+    helper_initial_thread_ends();
+}
+
+/* 0 until it is made; the key plus 1. */
+static atomic_u32 exit_key;
+
+static bool find_exit_key(pthread_key_t *key) {
+  uint32_t known = load_acquire(&exit_key);
+  if (!known) {
+    if (pthread_key_create(key, thread_exits) != 0)
+      return false;
+    if (cas_acq_rel(&exit_key, &known, *key + 1))
+      known = *key + 1;
+    else
+      pthread_key_delete(*key);
+  }
+  *key = known - 1;
+  return true;
+}
+
+/* Setting the key may allocate: by then the thread has its heap and isn't busy. */
+static heap *thread_join(void) {
+  size_t rounds = (size_t)(thread_hot - thread_none);
+  pthread_key_t key;
+  if (rounds == THREAD_ROUNDS || !find_exit_key(&key))
+    return NULL;
+  thread_busy = true;
+  heap *h = roster_join();
+  if (h)
+    thread_hot = &h->hot;
+  compiler_fence();
+  thread_busy = false;
+  if (h)
+    pthread_setspecific(key, (void *)(rounds + 1));
+  return h;
+}
+
+static heap *orphan_enter(void) {
+  thread_busy = true;
+  compiler_fence();
+  lock_take(LOCK_ORPHAN);
+  heap *h = roster_orphan();
+  if (!h) {
+    lock_drop(LOCK_ORPHAN);
+    thread_busy = false;
+  }
+  return h;
+}
+
+/* ---- Slow paths ---- */
+
+internal heap *thread_enter(void) {
+  heap *h = thread_heap();
+  if (UNLIKELY(!h) && !(h = thread_join()))
+    return orphan_enter();
+  thread_busy = true;
+  h->busy = true;
+  compiler_fence();
+  return h;
+}
+
+internal heap *thread_enter_if_joined(void) {
+  heap *h = thread_heap();
+  thread_busy = true;
+  if (h) {
+    h->busy = true;
+    compiler_fence();
+  }
+  return h;
+}
+
+/* Upkeep comes last: on entering, a slab may have an event that is not seen to yet,
+ * and draining the queue would open it twice. */
+internal void thread_leave(heap *h) {
+  if (h)
+    heap_upkeep(h);
+  compiler_fence();
+  if (h) {
+    h->busy = false;
+    if (UNLIKELY(&h->hot != thread_hot))
+      lock_drop(LOCK_ORPHAN);
+  }
+  thread_busy = false;
+  thread_free_deferred();
+}
+
+/* ---- Deferred frees ---- */
+
+static _Atomic(block *) deferred;
+
+internal void thread_defer_free(void *p) {
+  block *b = p, *top = load_relaxed(&deferred);
+  do
+    b->next = top;
+  while (!cas_release(&deferred, &top, b));
+}
+
+internal void thread_free_deferred(void) {
+  block *b = load_relaxed(&deferred) ? exchange_acquire(&deferred, NULL) : NULL;
+  while (b) {
+    block *next = b->next;
+    masu_free(b);
+    b = next;
+  }
+}

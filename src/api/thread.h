@@ -1,0 +1,47 @@
+/* thread: which heap the calling thread allocates from, and the way in and out of
+ * every slow path.
+ *
+ * A thread's one hot word, thread_hot, points at its heap. Before the thread has one
+ * it points at thread_none[0], a constant heap with empty hands, so that the first
+ * allocation is a refill like any other. When the thread ends its heap is parked and
+ * the word points at thread_none[n], n being how many rounds of thread-specific
+ * destructors have run; an allocation in a later destructor joins anew. After the
+ * last round there is nobody to park a heap, and the orphan heap serves.
+ *
+ * thread_busy says that this thread is inside masu. A signal handler that interrupts
+ * it there and allocates gets a mapping of its own, one that frees leaves the block
+ * on a list for later: it never waits for a lock that its own thread holds.
+ */
+#ifndef MASU_API_THREAD_H
+#define MASU_API_THREAD_H
+
+#include "heap/heap.h"
+
+enum { THREAD_ROUNDS = 4 }; /* PTHREAD_DESTRUCTOR_ITERATIONS */
+
+internal_data const heap_hot thread_none[THREAD_ROUNDS + 1];
+#ifdef MASU_UNITY
+#define thread_local_data static __thread
+#else
+#define thread_local_data extern __attribute__((visibility("hidden"))) __thread
+#endif
+thread_local_data heap_hot *thread_hot;
+thread_local_data bool thread_busy;
+
+/* Enters a slow path that needs a heap; NULL: there is none to be had. The caller
+ * has seen that thread_busy is false. */
+internal heap *thread_enter(void);
+/* Enters a slow path for which the thread's own heap will do; NULL if it has none. */
+internal heap *thread_enter_if_joined(void);
+/* h: what entering returned. */
+internal void thread_leave(heap *h);
+
+/* A block that could not be freed because the thread was busy. Any thread. */
+internal void thread_defer_free(void *p);
+/* Frees what was deferred. */
+internal void thread_free_deferred(void);
+
+/* The calling thread's heap or NULL. */
+internal heap *thread_heap(void);
+
+#endif

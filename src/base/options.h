@@ -1,0 +1,44 @@
+/* options: MASU_OPTIONS="name:value,name,name:value".
+ *
+ * Pure: the text comes in, the values go out, complaints go to a callback. The
+ * table OPTIONS is the only list of options there is; docs/options.md is checked
+ * against it by script/check-options. Values are set at start and by masu_ctl;
+ * readers load them relaxed.
+ */
+#ifndef MASU_BASE_OPTIONS_H
+#define MASU_BASE_OPTIONS_H
+
+#include "base/atomic.h"
+
+/* X(name, default, smallest, largest, meaning) */
+#define OPTIONS(X)                                                             \
+  X(verbose, 0, 0, 1, "say at start that this program runs on masu")           \
+  X(stats, 0, 0, 1, "write a summary to stderr at exit")                       \
+  X(purge_delay, 500, 0, 3600000,                                              \
+    "milliseconds that freed memory stays resident for reuse, at least")       \
+  X(helper, 1, 0, 1,                                                           \
+    "give memory back by a helper thread in programs that have threads")
+
+typedef enum option {
+#define OPTION_ENUM(name, initial, low, high, meaning) OPTION_##name,
+  OPTIONS(OPTION_ENUM)
+#undef OPTION_ENUM
+      OPTION_COUNT
+} option;
+
+internal uint64_t option_get(option which);
+/* False: out of range, unchanged. */
+internal bool option_set(option which, uint64_t value);
+/* OPTION_COUNT when there is none of that name. */
+internal option option_find(const char *name, size_t length);
+internal const char *option_name(option which);
+/* The option whose name is nearest to this one. */
+internal option option_nearest(const char *name, size_t length);
+
+typedef enum option_fault { OPTION_UNKNOWN, OPTION_BAD_VALUE } option_fault;
+typedef void option_complaint(option_fault fault, const char *text, size_t length);
+/* A name without value means 1. What is not understood is complained about and
+ * skipped. */
+internal void options_parse(const char *text, option_complaint *complain);
+
+#endif

@@ -1,0 +1,432 @@
+#include "heap/heap.h"
+
+#include "base/options.h"
+#include "heap/mail.h"
+#include "os/bell.h"
+#include "os/os.h"
+#include "os/report.h"
+
+enum {
+  ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
+  PLENTY = 32,       /* free blocks that are never few */
+};
+#define UPKEEP_PURGE (256 * KIB)
+
+internal void heap_init(heap *h, map_tag tag) {
+  h->hot.tag = tag;
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    list_init(&h->avail[c]);
+}
+
+/* ---- Slabs coming and going ---- */
+
+/* A batch is never a whole slab, so the owner may still touch a slab that he has just
+ * parked: the sender who ends it comes after another who queued it. */
+_Static_assert(2 * SLOT_BYTES <= SLICE_SIZE, "a batch smaller than a slab");
+
+static uint32_t need_of(const slab *s) { return load_relaxed(&s->need); }
+static void set_need(slab *s, uint32_t need) { store_release(&s->need, need); }
+static uint32_t free_count(const slab *s) { return s->threaded - need_of(s); }
+
+static void slab_open(heap *h, slab *s) {
+  list_push_back(&h->avail[s->size_class], &s->avail);
+}
+
+/* A sender ended this slab; nobody but its list knows the descriptor. */
+static void slab_bury(slab *s) {
+  list_remove(&s->avail);
+  slab_descriptor_give(s);
+}
+
+/* An OPEN slab of which every block is on the local list leaves the heap's list.
+ * The heap keeps it; the one that it kept before goes. */
+static void slab_retire(heap *h, slab *s) {
+  list_remove(&s->avail);
+  slab *before = exchange_acq_rel(&h->spare[s->size_class], s);
+  if (before)
+    slab_release(before);
+  bell_ring();
+}
+
+/* No free block anywhere in s: forget it until one comes. If mail came instead, or
+ * the last mail, it stays. need is no sender's business once the slab is parked. */
+static void slab_park(slab *s) {
+  store_relaxed(&s->full, s->threaded);
+  if (mail_park(s)) {
+    set_need(s, 1);
+    list_remove(&s->avail);
+  }
+}
+
+static void queue_push(heap *owner, slab *s) {
+  slab *top = load_relaxed(&owner->queue);
+  do
+    s->queued = top;
+  while (!cas_release(&owner->queue, &top, s));
+}
+
+/* Opens the slabs that mail was queued for. False: there were none. need stands at
+ * its most while the state changes, so that no sender takes the slab for empty. */
+static bool queue_drain(heap *h) {
+  slab *s = load_relaxed(&h->queue) ? exchange_acquire(&h->queue, NULL) : NULL;
+  bool any = s != NULL;
+  while (s) {
+    slab *next = s->queued;
+    uint32_t count;
+    set_need(s, s->threaded);
+    if (mail_take(s, &s->free, &count)) {
+      set_need(s, s->threaded - count);
+      slab_open(h, s);
+    } else {
+      slab_descriptor_give(s);
+    }
+    s = next;
+  }
+  return any;
+}
+
+internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
+  run r = slab_run(s);
+  switch (mail_publish(s, head, tail, count)) {
+  case MAIL_SENT_NOTHING:
+    break;
+  case MAIL_SENT_QUEUE:
+    queue_push(load_relaxed(&s->owner), s);
+    break;
+  case MAIL_SENT_LAST:
+    slab_return_run(r);
+    slab_descriptor_give(s);
+    break;
+  case MAIL_SENT_LAST_LINKED:
+    slab_return_run(r);
+    break;
+  }
+}
+
+/* Nothing of s is out, so no sender can interfere. The only open slab stays open. */
+static void slab_emptied(heap *h, slab *s) {
+  if (!heap_slab_is_alone(h, s))
+    slab_retire(h, s);
+}
+
+internal void heap_slab_event(heap *h, slab *s) {
+  if (mail_state_of(load_relaxed(&s->mail)) == MAIL_OPEN) {
+    slab_emptied(h, s);
+    return;
+  }
+  set_need(s, s->threaded - 1);
+  if (mail_unpark(s)) {
+    slab_open(h, s);
+    if (!need_of(s))
+      slab_emptied(h, s);
+  } else {
+    /* QUEUED: only the mail counts now, so this block goes the same way. */
+    block *b = s->free;
+    s->free = NULL;
+    set_need(s, 1);
+    heap_deliver(s, b, b, 1);
+  }
+}
+
+/* The owner's free, as the fast path has it. */
+static void free_own(heap *h, slab *s, block *b) {
+  b->next = s->free;
+  s->free = b;
+  if (count_down_release(&s->need))
+    heap_slab_event(h, s);
+}
+
+/* ---- Refill ---- */
+
+/* Few enough that a refill from another slab will last longer. */
+static bool has_few(const slab *s) {
+  return free_count(s) < PLENTY && free_count(s) * 8 < s->capacity;
+}
+
+/* Takes blocks out of an OPEN slab: its local list, else its mail, else more of what
+ * is not threaded. *dead: a sender ended it. Every way raises need before it changes
+ * the mail word, and touches blocks after. */
+static block *slab_take_blocks(slab *s, bool *dead) {
+  uint32_t before = need_of(s), count;
+  uint32_t more = s->free ? 0 : slab_unthreaded_step(s);
+  block *list = s->free, *chain = NULL;
+  set_need(s, s->threaded + more);
+  *dead = !mail_take(s, &chain, &count);
+  if (*dead)
+    return NULL;
+  s->free = list ? chain : NULL; /* what is not taken now is for the next time */
+  if (list || chain) {
+    set_need(s, list ? s->threaded - count : before);
+    return list ? list : chain;
+  }
+  return more ? slab_thread(s, more) : NULL;
+}
+
+/* Free blocks from the class's OPEN slabs, oldest first; parks those that turn out
+ * to have none. */
+static block *refill_from_open(heap *h, unsigned size_class) {
+  list_node *list = &h->avail[size_class];
+  unsigned rotations = ROTATIONS;
+  while (!list_empty(list)) {
+    slab *s = CONTAINER_OF(list->next, slab, avail);
+    bool dead;
+    if (s->free && has_few(s) && rotations && list->prev != &s->avail) {
+      rotations--;
+      list_remove(&s->avail);
+      list_push_back(list, &s->avail);
+      continue;
+    }
+    block *blocks = slab_take_blocks(s, &dead);
+    if (blocks)
+      return blocks;
+    if (dead)
+      slab_bury(s);
+    else
+      slab_park(s);
+  }
+  return NULL;
+}
+
+/* An empty slab: the spare, or a new one. */
+static slab *slab_find(heap *h, unsigned size_class) {
+  slab *s = load_relaxed(&h->spare[size_class])
+                ? exchange_acq_rel(&h->spare[size_class], NULL)
+                : NULL;
+  return s ? s : slab_make(size_class, h, h->hot.tag);
+}
+
+internal block *heap_refill(heap *h, unsigned size_class) {
+  block *list;
+  do
+    list = refill_from_open(h, size_class);
+  while (!list && queue_drain(h));
+  if (!list) {
+    slab *s = slab_find(h, size_class);
+    bool dead;
+    if (!s)
+      return NULL;
+    list_push_front(&h->avail[size_class], &s->avail);
+    list = slab_take_blocks(s, &dead);
+  }
+  h->hot.hand[size_class] = list->next;
+  return list;
+}
+
+/* ---- Sending ---- */
+
+static void slot_flush(send_slot *slot) {
+  if (slot->count)
+    heap_deliver(slot->slab, slot->head, slot->tail, slot->count);
+  slot->slab = NULL;
+  slot->count = 0;
+}
+
+internal void heap_send(heap *h, slab *s, block *b) {
+  send_slot *slot = &h->slots[((uintptr_t)s >> 7) % SLOT_COUNT];
+  if (slot->slab != s) {
+    slot_flush(slot);
+    slot->slab = s;
+    slot->head = NULL;
+    slot->tail = b;
+  }
+  b->next = slot->head;
+  slot->head = b;
+  if (++slot->count == SLOT_BLOCKS || slot->count * s->block_size >= SLOT_BYTES)
+    slot_flush(slot);
+}
+
+static void slots_flush(heap *h) {
+  for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
+    slot_flush(s);
+}
+
+/* ---- Large blocks ---- */
+
+static size_t front_slices(const heap_hot *hot) {
+  size_t slices = 0;
+  for (unsigned i = 0; i < FRONT_COUNT; i++)
+    slices += load_relaxed(&hot->front[i]) & 0xffff;
+  return slices;
+}
+
+internal bool heap_front_give(heap *h, slab *s) {
+  atomic_u64 *place = &h->hot.front[s->slices % FRONT_COUNT];
+  if (s->slices > FRONT_SLICES || s->kind == SLAB_NESTED || load_relaxed(place) ||
+      front_slices(&h->hot) + s->slices > FRONT_SLICES)
+    return false;
+  store_release(place, (uint64_t)(uintptr_t)s << 16 | s->slices);
+  bell_ring();
+  return true;
+}
+
+/* ---- Upkeep ---- */
+
+/* Adds a chain of count blocks to the local list. */
+static void take_in(slab *s, block *chain, uint32_t count) {
+  block *last = chain;
+  while (last->next)
+    last = last->next;
+  last->next = s->free;
+  s->free = chain;
+  set_need(s, need_of(s) - count);
+}
+
+/* need may be raised by the mail's count at most: no sender can take that for all. */
+static void tidy_slab(heap *h, slab *s) {
+  block *chain;
+  uint32_t count;
+  if (!mail_take(s, &chain, &count)) {
+    slab_bury(s);
+    return;
+  }
+  if (chain)
+    take_in(s, chain, count);
+  if (!need_of(s))
+    slab_retire(h, s);
+}
+
+static void tidy_class(heap *h, list_node *list) {
+  for (list_node *n = list->next, *next; n != list; n = next) {
+    next = n->next;
+    tidy_slab(h, CONTAINER_OF(n, slab, avail));
+  }
+}
+
+internal size_t heap_give_back_spares(heap *h) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    slab *s = load_relaxed(&h->spare[c]) ? exchange_acq_rel(&h->spare[c], NULL) : NULL;
+    if (s) {
+      bytes += s->slices * SLICE_SIZE;
+      slab_release(s);
+    }
+  }
+  for (unsigned i = 0; i < FRONT_COUNT; i++) {
+    uint64_t entry = load_relaxed(&h->hot.front[i]);
+    if (entry && cas_acq_rel(&h->hot.front[i], &entry, 0)) {
+      slab *s = (slab *)(uintptr_t)(entry >> 16);
+      bytes += s->slices * SLICE_SIZE;
+      large_give(s);
+    }
+  }
+  return bytes;
+}
+
+internal void heap_tidy(heap *h) {
+  slots_flush(h);
+  queue_drain(h);
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    tidy_class(h, &h->avail[c]);
+  heap_give_back_spares(h);
+}
+
+internal void heap_upkeep_now(heap *h) {
+  h->ticks = 0;
+  slots_flush(h);
+  uint64_t now = os_now_ms();
+  if (now - h->tidied < option_get(OPTION_purge_delay))
+    return;
+  h->tidied = now;
+  queue_drain(h);
+  large_purge(now, false);
+  supply_purge_aged(now, UPKEEP_PURGE);
+}
+
+internal void heap_flush(heap *h) {
+  slots_flush(h);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    block *b = h->hot.hand[c];
+    h->hot.hand[c] = NULL;
+    while (b) {
+      block *next = b->next;
+      free_own(h, map_entry_descriptor(map_get(b)), b);
+      b = next;
+    }
+  }
+}
+
+/* ---- After fork ---- */
+
+static uint32_t chain_length(const block *b) {
+  uint32_t n = 0;
+  for (; b; b = b->next)
+    n++;
+  return n;
+}
+
+/* The thread may have pushed a block without counting it, or counted it without
+ * seeing to the event. Counting anew settles the first, the event the second. */
+static void repair_slab(slab *s, void *unused) {
+  block *local = s->free, *chain;
+  heap *h = load_acquire(&s->owner);
+  uint32_t count;
+  (void)unused;
+  if (s->kind != SLAB_SMALL || !h || !h->needs_repair)
+    return;
+  mail_state state = mail_state_of(load_acquire(&s->mail));
+  if (state == MAIL_OPEN) {
+    /* On no list: a spare, or on its way back to the supply. */
+    if (list_empty(&s->avail))
+      return;
+    /* Other threads of the child may send meanwhile, and must not end the slab. */
+    set_need(s, s->threaded);
+    if (!mail_take(s, &chain, &count)) {
+      slab_bury(s);
+      return;
+    }
+    if (chain)
+      take_in(s, chain, count);
+    set_need(s, s->threaded - chain_length(s->free));
+    if (!need_of(s))
+      slab_emptied(h, s);
+  } else if (state != MAIL_DEAD && local) {
+    set_need(s, 0);
+    heap_slab_event(h, s);
+  }
+}
+
+internal void heap_repair_all(void) { slab_for_each(repair_slab, NULL); }
+
+/* ---- Checking ---- */
+
+static unsigned check_blocks(const slab *s) {
+  for (const block *b = s->free; b; b = b->next) {
+    size_t offset = (size_t)((const char *)b - s->start);
+    if (offset >= s->threaded * s->block_size || offset % s->block_size)
+      return report_violation(true, "free list leaves the slab", s);
+  }
+  return 0;
+}
+
+static unsigned check_slab(const heap *h, const slab *s) {
+  unsigned wrong = check_blocks(s);
+  map_entry entry = map_entry_of(s, h->hot.tag);
+  wrong += report_violation(!wrong && chain_length(s->free) + need_of(s) != s->threaded,
+                    "threaded != |free| + need", s);
+  wrong += report_violation(s->threaded > s->capacity, "threaded > capacity", s);
+  wrong += report_violation(mail_state_of(load_relaxed(&s->mail)) != MAIL_OPEN,
+                    "on a list but not OPEN", s);
+  wrong += report_violation(load_relaxed(&s->owner) != h, "on another heap's list", s);
+  for (uint32_t i = 0; i < s->slices; i++)
+    wrong += report_violation(map_get(s->start + i * SLICE_SIZE) != entry, "pagemap entry", s);
+  return wrong;
+}
+
+internal unsigned heap_check(heap *h) {
+  unsigned wrong = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    list_node *list = &h->avail[c];
+    for (list_node *n = list->next; n != list; n = n->next) {
+      slab *s = CONTAINER_OF(n, slab, avail);
+      if (mail_state_of(load_relaxed(&s->mail)) != MAIL_DEAD)
+        wrong += check_slab(h, s);
+    }
+    slab *spare = load_relaxed(&h->spare[c]);
+    if (spare)
+      wrong += check_slab(h, spare) + report_violation(need_of(spare), "spare in use", spare);
+  }
+  for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
+    if (s->count)
+      wrong += report_violation(chain_length(s->head) != s->count, "slot count", s->slab);
+  return wrong;
+}

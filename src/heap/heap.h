@@ -1,0 +1,135 @@
+/* heap: what one thread allocates from.
+ *
+ * For each class a heap has a hand of blocks ready to be given out, a list of OPEN
+ * slabs with (perhaps) free blocks, and a spare slot for one empty slab. Blocks of
+ * other heaps that its thread frees wait in slots until a batch is worth an atomic
+ * operation. Slabs in which other threads' frees woke something are on its queue.
+ *
+ *     tag is unique among heaps; heaps and tags are never destroyed
+ *     a slab whose owner is h has h's tag in its pagemap entries
+ *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or in spare[c]
+ *     a slot holds at most SLOT_BLOCKS blocks and SLOT_BYTES bytes
+ *
+ * Threads: a heap is used by one thread at a time (its owner, or who took it from
+ * the roster). Others touch only `queue` (push), `spare` and `front` (exchange).
+ * `busy` is set while a slow path is inside, for fork: see roster.h.
+ */
+#ifndef MASU_HEAP_HEAP_H
+#define MASU_HEAP_HEAP_H
+
+#include "heap/large.h"
+#include "heap/slab.h"
+
+enum {
+  UPKEEP_TICKS = 64, /* slow paths between two upkeeps */
+  SLOT_COUNT = 16,
+  SLOT_BLOCKS = 64,
+  SLOT_BYTES = 4096,
+  HAND_BACK_SIZE = 1280,
+  FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
+  FRONT_SLICES = 128, /* of them together */
+};
+
+/* A batch of one slab's blocks on its way out. */
+typedef struct send_slot {
+  slab *slab;
+  block *head, *tail;
+  uint32_t count;
+} send_slot;
+
+/* What the fast paths read. A thread without a heap points at a constant one with
+ * TAG_NO_HEAP and empty hands, so that it needs no test of its own. */
+typedef struct heap_hot {
+  map_tag tag;
+  block *hand[CLASS_COUNT];
+  /* Large blocks freed last: descriptor << 16 | slices, 0: none. The one for n
+   * slices stands at n modulo FRONT_COUNT. Anybody may take one by exchange, only
+   * the owner puts one in. */
+  atomic_u64 front[FRONT_COUNT];
+} heap_hot;
+
+typedef struct heap {
+  heap_hot hot; /* first, so that the two pointers convert */
+  bool busy;
+  bool sealed;      /* lost in fork: never used again */
+  bool needs_repair; /* cut off by fork, not recounted yet */
+  bool is_parked;
+  uint32_t ticks;   /* slow paths since the last upkeep */
+  uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
+  list_node avail[CLASS_COUNT];
+  send_slot slots[SLOT_COUNT];
+  struct heap *next;   /* of all heaps */
+  struct heap *parked; /* next parked one */
+
+  /* Other threads'. */
+  _Alignas(128) _Atomic(slab *) queue;
+  _Atomic(slab *) spare[CLASS_COUNT];
+} heap;
+
+internal void heap_init(heap *h, map_tag tag);
+
+/* Fills the hand of the class, which is empty, and returns its first block; NULL:
+ * out of memory. */
+internal block *heap_refill(heap *h, unsigned size_class);
+/* The owner's free of a block of s has counted s->need down to 0. */
+internal void heap_slab_event(heap *h, slab *s);
+
+/* Is s the only open slab of its class? */
+static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
+  const list_node *list = &h->avail[s->size_class];
+  return list->next == &s->avail && list->prev == &s->avail;
+}
+/* The event's short cut for larger blocks: when the class's only open slab is empty,
+ * the block freed last goes straight to the hand. A program that takes and frees one
+ * block again and again stays within few instructions and within that block. */
+static inline bool heap_hand_back(heap *h, slab *s) {
+  block **hand = &h->hot.hand[s->size_class];
+  if (s->block_size < HAND_BACK_SIZE || *hand || !heap_slab_is_alone(h, s))
+    return false;
+  /* For fork: at no moment is the block in two places, at worst in none. */
+  block *b = s->free;
+  s->free = b->next;
+  store_release(&s->need, 1);
+  b->next = NULL;
+  compiler_fence();
+  *hand = b;
+  return true;
+}
+/* Frees a block of another heap's slab; it may wait in a slot. */
+internal void heap_send(heap *h, slab *s, block *b);
+/* Frees blocks of a small slab, from any thread, at once. */
+internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count);
+
+/* A large block of that many slices that was freed a moment ago; NULL: there is
+ * none. Not zero. hot: the caller's. */
+static inline slab *heap_front_take(heap_hot *hot, size_t slices) {
+  atomic_u64 *place = &hot->front[slices % FRONT_COUNT];
+  uint64_t entry = load_relaxed(place);
+  if ((entry & 0xffff) != slices || !cas_acq_rel(place, &entry, 0))
+    return NULL;
+  return (slab *)(uintptr_t)(entry >> 16);
+}
+/* Keeps a freed large block in front; false: no place for it. */
+internal bool heap_front_give(heap *h, slab *s);
+
+/* At the end of every slow path: now and then what is due by count or by clock. */
+internal void heap_upkeep_now(heap *h);
+static inline void heap_upkeep(heap *h) {
+  if (UNLIKELY(++h->ticks >= UPKEEP_TICKS))
+    heap_upkeep_now(h);
+}
+/* Takes in all mail, sends all slots, gives back what is empty. */
+internal void heap_tidy(heap *h);
+/* Gives back the empty slabs and runs that a heap keeps ready. Any thread; returns
+ * their bytes. */
+internal size_t heap_give_back_spares(heap *h);
+/* Empties hands and slots, for a heap that nobody will use for a while. */
+internal void heap_flush(heap *h);
+/* In a forked child: recounts the slabs of all heaps marked needs_repair, whose
+ * threads were anywhere in a fast path. */
+internal void heap_repair_all(void);
+
+/* Returns the number of violated invariants, reporting each. */
+internal unsigned heap_check(heap *h);
+
+#endif

@@ -1,0 +1,88 @@
+#include "heap/helper.h"
+
+#include "base/options.h"
+#include "heap/roster.h"
+#include "os/bell.h"
+#include "os/os.h"
+
+enum { STEP_LEAST_MS = 10, LONELY_STEP_MS = 50 };
+
+static atomic_u32 running;
+static atomic_u32 initial_thread_ended;
+
+static void add_spares(heap *h, void *any) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    *(bool *)any |= load_relaxed(&h->spare[c]) != NULL;
+  for (unsigned i = 0; i < FRONT_COUNT; i++)
+    *(bool *)any |= load_relaxed(&h->hot.front[i]) != 0;
+}
+
+static bool anything_idle(void) {
+  bool any = supply_is_aging() || large_cached();
+  if (!any)
+    roster_for_each(add_spares, &any);
+  return any;
+}
+
+static void give_back_aged(uint64_t *spares_at) {
+  uint64_t now = os_now_ms();
+  if (now - *spares_at >= option_get(OPTION_purge_delay)) {
+    *spares_at = now;
+    roster_tidy_parked();
+    roster_give_back_spares();
+  }
+  large_purge(now, false);
+  supply_purge_aged(now, SIZE_MAX);
+}
+
+/* The initial thread stays in the count after its end. */
+static bool is_last_thread(void) {
+  return load_relaxed(&initial_thread_ended) && os_thread_count() == 2;
+}
+
+static void *helper_main(void *unused) {
+  uint64_t spares_at = os_now_ms();
+  (void)unused;
+  os_thread_name("masu-helper");
+  while (!is_last_thread()) {
+    os_sleep_ms((uint32_t)max_size(option_get(OPTION_purge_delay) / 2, STEP_LEAST_MS));
+    give_back_aged(&spares_at);
+    if (anything_idle())
+      continue;
+    bell_arm();
+    if (anything_idle())
+      bell_disarm();
+    else
+      bell_sleep(load_relaxed(&initial_thread_ended) ? LONELY_STEP_MS : 0);
+  }
+  os_thread_signals_restore();
+  return NULL;
+}
+
+internal void helper_initial_thread_ends(void) {
+  store_relaxed(&initial_thread_ended, 1);
+  bell_ring();
+}
+
+internal void helper_ensure(void) {
+  if (!option_get(OPTION_helper) || load_relaxed(&running) ||
+      exchange_acq_rel(&running, 1))
+    return;
+  supply_set_helped(true);
+  if (!os_thread_start(helper_main)) {
+    supply_set_helped(false);
+    store_release(&running, 0);
+  }
+}
+
+internal void helper_fork_child(void) {
+  store_relaxed(&running, 0);
+  store_relaxed(&initial_thread_ended, 0);
+  supply_set_helped(false);
+}
+
+internal size_t helper_give_back_all(size_t keep) {
+  roster_tidy_parked();
+  roster_give_back_spares();
+  return large_purge(os_now_ms(), true) + supply_purge_all(keep);
+}

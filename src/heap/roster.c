@@ -1,0 +1,163 @@
+#include "heap/roster.h"
+
+#include "os/bell.h"
+#include "os/lock.h"
+#include "pages/meta.h"
+
+/* Guarded by LOCK_ROSTER, orphan by LOCK_ORPHAN. */
+static struct {
+  heap *all;
+  heap *parked, *last_parked; /* joined from the front */
+  unsigned parked_count;
+  uint32_t tags; /* given out */
+  heap *orphan;
+  bool repair; /* some heap needs_repair */
+} roster;
+
+/* Lock held. */
+static heap *heap_make(void) {
+  if (roster.tags == TAG_LIMIT - TAG_FIRST_HEAP)
+    return NULL;
+  heap *h = meta_alloc(sizeof *h);
+  if (!h)
+    return NULL;
+  heap_init(h, (map_tag)(TAG_FIRST_HEAP + roster.tags++));
+  h->next = roster.all;
+  roster.all = h;
+  return h;
+}
+
+static void clear_repair(void) {
+  for (heap *h = roster.all; h; h = h->next)
+    h->needs_repair = false;
+  roster.repair = false;
+}
+
+/* Lock held. */
+static void parked_push_front(heap *h) {
+  h->parked = roster.parked;
+  h->is_parked = true;
+  roster.parked = h;
+  if (!roster.last_parked)
+    roster.last_parked = h;
+  roster.parked_count++;
+}
+
+/* Lock held. */
+static void parked_push_back(heap *h) {
+  if (!roster.last_parked) {
+    parked_push_front(h);
+    h->parked = NULL;
+    return;
+  }
+  h->parked = NULL;
+  h->is_parked = true;
+  roster.last_parked->parked = h;
+  roster.last_parked = h;
+  roster.parked_count++;
+}
+
+/* Lock held. One pass over all slabs serves all heaps that fork cut off: until then
+ * each of them is parked, so nobody uses them. */
+static heap *parked_pop(void) {
+  heap *h = roster.parked;
+  if (UNLIKELY(roster.repair)) {
+    heap_repair_all();
+    clear_repair();
+  }
+  if (h) {
+    roster.parked = h->parked;
+    if (!roster.parked)
+      roster.last_parked = NULL;
+    h->is_parked = false;
+    roster.parked_count--;
+  }
+  return h;
+}
+
+internal heap *roster_join(void) {
+  lock_take(LOCK_ROSTER);
+  heap *h = parked_pop();
+  if (!h)
+    h = heap_make();
+  lock_drop(LOCK_ROSTER);
+  return h;
+}
+
+internal void roster_leave(heap *h) {
+  lock_take(LOCK_ROSTER);
+  parked_push_front(h);
+  lock_drop(LOCK_ROSTER);
+  bell_ring(); /* mail that came to its slabs is the helper's to find */
+}
+
+internal heap *roster_orphan(void) {
+  if (!roster.orphan)
+    roster.orphan = roster_join();
+  return roster.orphan;
+}
+
+static heap *pop_to_tidy(unsigned *left, heap *done) {
+  lock_take(LOCK_ROSTER);
+  if (done)
+    parked_push_back(done);
+  *left = min_size(*left, roster.parked_count);
+  heap *h = *left ? parked_pop() : NULL;
+  if (h)
+    h->busy = true; /* for fork: half tidied */
+  lock_drop(LOCK_ROSTER);
+  return h;
+}
+
+/* One at a time from the front to the back, so that a thread that starts meanwhile
+ * finds the others. */
+internal void roster_tidy_parked(void) {
+  unsigned left = UINT32_MAX;
+  heap *h = NULL;
+  while ((h = pop_to_tidy(&left, h))) {
+    compiler_fence();
+    heap_tidy(h);
+    compiler_fence();
+    h->busy = false;
+    left--;
+  }
+}
+
+internal void roster_for_each(void (*visit)(heap *h, void *context), void *context) {
+  lock_take(LOCK_ROSTER);
+  heap *h = roster.all;
+  lock_drop(LOCK_ROSTER);
+  for (; h; h = h->next) /* heaps are only ever added in front */
+    if (!h->sealed)
+      visit(h, context);
+}
+
+static void give_back(heap *h, void *bytes) {
+  *(size_t *)bytes += heap_give_back_spares(h);
+}
+
+internal size_t roster_give_back_spares(void) {
+  size_t bytes = 0;
+  roster_for_each(give_back, &bytes);
+  return bytes;
+}
+
+internal unsigned roster_count(void) {
+  lock_take(LOCK_ROSTER);
+  unsigned n = roster.tags;
+  lock_drop(LOCK_ROSTER);
+  return n;
+}
+
+internal void roster_fork_child(heap *mine) {
+  for (heap *h = roster.all; h; h = h->next) {
+    if (h == mine || h == roster.orphan || h->sealed || h->is_parked)
+      continue;
+    if (h->busy) {
+      h->sealed = true;
+      continue;
+    }
+    h->needs_repair = roster.repair = true;
+    parked_push_front(h);
+  }
+}

@@ -1,0 +1,39 @@
+/* roster: all heaps: in use, parked (their thread is gone) or sealed (lost in fork).
+ *
+ * A thread that ends parks its heap; the next thread that needs one inherits it
+ * whole, with its tag and its slabs, so threads that come and go leave no memory
+ * behind. The helper takes parked heaps off the roster, tidies them and puts them
+ * back. Whoever took a heap off the roster is its owner until it is parked again.
+ *
+ * Past a thread's last destructor, where nothing would ever park a heap again, and
+ * where no heap can be made, memory comes from one orphan heap under LOCK_ORPHAN.
+ *
+ * Fork: the child keeps the forking thread's heap. Heaps of other threads that were
+ * in a slow path (`busy`) may be half changed and are sealed: what is allocated
+ * there stays valid, may be freed, but is not reused. The others are parked and
+ * recounted before use.
+ */
+#ifndef MASU_HEAP_ROSTER_H
+#define MASU_HEAP_ROSTER_H
+
+#include "heap/heap.h"
+
+/* A heap for the calling thread; NULL: out of memory or of tags. */
+internal heap *roster_join(void);
+/* The thread gives its heap up. */
+internal void roster_leave(heap *h);
+/* The orphan heap; LOCK_ORPHAN is held while it is used. NULL: out of memory. */
+internal heap *roster_orphan(void);
+
+/* Tidies every parked heap. */
+internal void roster_tidy_parked(void);
+/* Gives back what all heaps keep ready; returns bytes. */
+internal size_t roster_give_back_spares(void);
+/* Visits every heap that isn't sealed; a heap in use may change meanwhile. */
+internal void roster_for_each(void (*visit)(heap *h, void *context), void *context);
+internal unsigned roster_count(void);
+
+/* In a forked child, with all locks held: `mine` is the caller's heap or NULL. */
+internal void roster_fork_child(heap *mine);
+
+#endif

@@ -1,0 +1,81 @@
+/* sizes: the size classes of small blocks.
+ *
+ * 8 bytes, then steps of 16 up to 64, then four classes in every doubling up to
+ * 32 KiB: at most 15 bytes are lost up to 64, at most 20 % above. A slab of a class
+ * has as many slices as it takes for at least 4 blocks and a tail of at most 1/32.
+ * A block is aligned to the largest power of two that divides its class's size.
+ */
+#ifndef MASU_HEAP_SIZES_H
+#define MASU_HEAP_SIZES_H
+
+#include "base/attr.h"
+#include "base/bits.h"
+#include "pages/slice.h"
+
+/* X(class, size of the class below, size, slices of a slab) */
+#define SIZE_CLASSES(X)                                                        \
+  X(0, 0, 8, 1) \
+  X(1, 8, 16, 1) \
+  X(2, 16, 32, 1) \
+  X(3, 32, 48, 1) \
+  X(4, 48, 64, 1) \
+  X(5, 64, 80, 1) \
+  X(6, 80, 96, 1) \
+  X(7, 96, 112, 1) \
+  X(8, 112, 128, 1) \
+  X(9, 128, 160, 1) \
+  X(10, 160, 192, 1) \
+  X(11, 192, 224, 1) \
+  X(12, 224, 256, 1) \
+  X(13, 256, 320, 1) \
+  X(14, 320, 384, 1) \
+  X(15, 384, 448, 1) \
+  X(16, 448, 512, 1) \
+  X(17, 512, 640, 1) \
+  X(18, 640, 768, 1) \
+  X(19, 768, 896, 1) \
+  X(20, 896, 1024, 1) \
+  X(21, 1024, 1280, 1) \
+  X(22, 1280, 1536, 1) \
+  X(23, 1536, 1792, 1) \
+  X(24, 1792, 2048, 1) \
+  X(25, 2048, 2560, 1) \
+  X(26, 2560, 3072, 1) \
+  X(27, 3072, 3584, 1) \
+  X(28, 3584, 4096, 1) \
+  X(29, 4096, 5120, 2) \
+  X(30, 5120, 6144, 2) \
+  X(31, 6144, 7168, 1) \
+  X(32, 7168, 8192, 1) \
+  X(33, 8192, 10240, 3) \
+  X(34, 10240, 12288, 3) \
+  X(35, 12288, 14336, 2) \
+  X(36, 14336, 16384, 1) \
+  X(37, 16384, 20480, 5) \
+  X(38, 20480, 24576, 3) \
+  X(39, 24576, 28672, 4) \
+  X(40, 28672, 32768, 2)
+
+enum { CLASS_COUNT = 41, SMALL_MAX = 32768, CLASS_STEP = 8 };
+
+/* By (size + 7) / 8. */
+internal_data const uint8_t class_by_step[SMALL_MAX / CLASS_STEP + 1];
+internal_data const uint16_t class_sizes[CLASS_COUNT];
+internal_data const uint8_t class_slices[CLASS_COUNT];
+
+/* size <= SMALL_MAX; 0 counts as 1. */
+static ALWAYS_INLINE unsigned class_of(size_t size) {
+  return class_by_step[(size + CLASS_STEP - 1) / CLASS_STEP];
+}
+static inline size_t class_size(unsigned c) { return class_sizes[c]; }
+
+/* Blocks in a slab of the class. */
+static inline unsigned class_capacity(unsigned c) {
+  return (unsigned)(class_slices[c] * SLICE_SIZE / class_sizes[c]);
+}
+
+/* The smallest class whose blocks hold `size` bytes at multiples of `align`, a
+ * power of two; CLASS_COUNT when there is none. */
+internal unsigned class_aligned(size_t size, size_t align);
+
+#endif

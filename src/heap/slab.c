@@ -1,0 +1,152 @@
+#include "heap/slab.h"
+
+#include <string.h>
+
+#include "heap/mail.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "pages/meta.h"
+
+#define THREAD_STEP (16 * KIB) /* most bytes linked up at a time */
+
+enum { CHUNK_SLABS = 128, FEW_BLOCKS = 8 };
+
+typedef struct slab_chunk {
+  struct slab_chunk *next;
+  atomic_u32 taken; /* slabs[0 .. taken) were ever in use */
+  slab slabs[CHUNK_SLABS];
+} slab_chunk;
+
+/* Guarded by LOCK_META. */
+static struct {
+  slab_chunk *chunks; /* the newest first, the only one not entirely taken */
+  slab *unused;       /* recycled descriptors */
+} descriptors;
+
+static slab *descriptor_find(void) {
+  slab *s = descriptors.unused;
+  if (s)
+    descriptors.unused = s->queued;
+  else if (descriptors.chunks && descriptors.chunks->taken < CHUNK_SLABS)
+    s = &descriptors.chunks->slabs[descriptors.chunks->taken++];
+  return s;
+}
+
+/* All but the bits, which stay with the descriptor. */
+static void clear(slab *s) {
+  s->free = NULL;
+  store_relaxed(&s->need, 0);
+  store_relaxed(&s->threaded, 0);
+  store_relaxed(&s->block_size, 0);
+  store_relaxed(&s->capacity, 0);
+  store_relaxed(&s->size_class, 0);
+  list_init(&s->avail);
+  store_relaxed(&s->mail, 0);
+  store_relaxed(&s->owner, NULL);
+  s->queued = NULL;
+  s->start = NULL;
+  s->page = NULL;
+  store_relaxed(&s->slices, 0);
+  store_relaxed(&s->full, 0);
+}
+
+internal slab *slab_descriptor_take(slab_kind kind) {
+  lock_take(LOCK_META);
+  slab *s = descriptor_find();
+  lock_drop(LOCK_META);
+  if (!s) {
+    slab_chunk *chunk = meta_alloc(sizeof *chunk);
+    if (!chunk)
+      return NULL;
+    s = &chunk->slabs[0];
+    chunk->taken = 1;
+    lock_take(LOCK_META);
+    /* If two threads bring a chunk at once, the rest of the older one is found
+     * unused only by slab_for_each; it is 16 KiB of address space. */
+    chunk->next = descriptors.chunks;
+    descriptors.chunks = chunk;
+    lock_drop(LOCK_META);
+  }
+  clear(s);
+  s->kind = (uint8_t)kind;
+  return s;
+}
+
+internal void slab_descriptor_give(slab *s) {
+  s->kind = SLAB_UNUSED;
+  lock_take(LOCK_META);
+  s->queued = descriptors.unused;
+  descriptors.unused = s;
+  lock_drop(LOCK_META);
+}
+
+internal void slab_for_each(void (*visit)(slab *s, void *context), void *context) {
+  lock_take(LOCK_META);
+  slab_chunk *chunk = descriptors.chunks;
+  lock_drop(LOCK_META);
+  for (; chunk; chunk = chunk->next)
+    for (uint32_t i = 0; i < load_acquire(&chunk->taken); i++)
+      if (load_acquire(&chunk->slabs[i].kind) != SLAB_UNUSED)
+        visit(&chunk->slabs[i], context);
+}
+
+/* All blocks neither live nor poisoned. */
+static bool reset_bits(slab *s) {
+  if (s->bits)
+    memset(s->bits, 0, sizeof *s->bits);
+  else
+    s->bits = meta_alloc(sizeof *s->bits);
+  return s->bits != NULL;
+}
+
+internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag) {
+  run r;
+  slab *s = slab_descriptor_take(SLAB_SMALL);
+  if (!s)
+    return NULL;
+  if ((CHECKED && !reset_bits(s)) ||
+      !supply_take(class_slices[size_class], 1, &r)) {
+    slab_descriptor_give(s);
+    return NULL;
+  }
+  s->start = r.start;
+  s->page = r.page;
+  s->slices = r.slices;
+  s->block_size = class_size(size_class);
+  s->capacity = (uint16_t)class_capacity(size_class);
+  s->size_class = (uint8_t)size_class;
+  store_relaxed(&s->owner, owner);
+  mail_init(s);
+  map_set(s->start, s->slices, map_entry_of(s, tag));
+  return s;
+}
+
+internal void slab_return_run(run r) {
+  map_set(r.start, r.slices, MAP_NONE);
+  supply_give(r.page, r.start, r.slices);
+}
+
+internal void slab_release(slab *s) {
+  slab_return_run(slab_run(s));
+  slab_descriptor_give(s);
+}
+
+/* One page first, so that a slab which is hardly used touches hardly any memory, or
+ * two if that is only a few blocks; then as much as is threaded already, up to the
+ * step. */
+internal uint32_t slab_unthreaded_step(const slab *s) {
+  size_t few = min_size(FEW_BLOCKS * s->block_size, 2 * os_page());
+  size_t bytes = max_size(max_size(os_page(), few), s->threaded * s->block_size);
+  size_t count = max_size(min_size(bytes, THREAD_STEP) / s->block_size, 1);
+  return (uint32_t)min_size(count, s->capacity - s->threaded);
+}
+
+internal block *slab_thread(slab *s, uint32_t count) {
+  char *first = s->start + s->threaded * s->block_size;
+  char *last = first + (count - 1) * s->block_size;
+  for (char *b = first; b < last; b += s->block_size)
+    ((block *)b)->next = (block *)(b + s->block_size);
+  ((block *)last)->next = NULL;
+  s->threaded += count;
+  return (block *)first;
+}

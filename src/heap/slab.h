@@ -1,0 +1,115 @@
+/* slab: a run of equal blocks, and the descriptor of every block there is.
+ *
+ * Descriptors lie out of line, 128 bytes each: the first cache line belongs to the
+ * owner, the second is what other threads touch. They keep their type forever.
+ * Large blocks use the same descriptor: a run or a mapping with one block.
+ *
+ * Invariants of a small slab (see mail.h for the states):
+ *
+ *     OPEN:             threaded == |free| + need, the slab is on avail of its owner,
+ *                       or in a spare slot with need == 0
+ *     PARKED, QUEUED:   free is empty, need == 1, full == threaded
+ *     DEAD:             the run is gone; the descriptor is still on the owner's avail
+ *                       list or queue, who recycles it
+ *     blocks [0, threaded) have been handed out at least once, the rest never
+ *
+ * `need` counts the blocks that the owner does not see as free: held by the program,
+ * ready in the owner's hand, in a sender's slot, or in the mail. free() counts it down;
+ * when it gets to 0 there is something to do (heap_slab_event). While the slab
+ * is PARKED or QUEUED it is 1, so that the owner's next free is such an event.
+ *
+ * What figures are made of is atomic, for whoever reads them meanwhile; only the
+ * owner writes it.
+ *
+ * Only the owner writes need. Senders read it: when the mail of an OPEN slab holds
+ * `need` blocks, nothing of it is out, and the sender may end it (mail_publish). So
+ * before the owner takes blocks out, he raises need first and changes the mail word
+ * second; whoever counted on the old need fails on the new version.
+ */
+#ifndef MASU_HEAP_SLAB_H
+#define MASU_HEAP_SLAB_H
+
+#include "base/atomic.h"
+#include "base/list.h"
+#include "heap/sizes.h"
+#include "pages/pagemap.h"
+#include "pages/supply.h"
+
+/* A free block holds the link to the next one. */
+typedef struct block {
+  struct block *next;
+} block;
+
+typedef enum slab_kind {
+  SLAB_UNUSED, /* a descriptor without memory */
+  SLAB_SMALL,
+  SLAB_RUN,    /* one block in a run of the supply */
+  SLAB_DIRECT, /* one block in a mapping of its own */
+  SLAB_NESTED, /* a mapping made by a signal handler; the descriptor lies in it */
+} slab_kind;
+
+struct heap;
+
+/* Checked builds: one bit a block, by index. */
+typedef struct slab_bits {
+  atomic_u64 live[SLICE_SIZE / 8 / 64];
+  atomic_u64 poisoned[SLICE_SIZE / 8 / 64]; /* was filled with a pattern when freed */
+} slab_bits;
+
+typedef struct slab {
+  /* The owner's line. */
+  _Alignas(128) block *free;
+  atomic_u32 need; /* written by the owner only */
+  atomic_u32 threaded;
+  atomic_word block_size; /* usable bytes of a block */
+  atomic_u16 capacity;
+  atomic_u8 size_class;
+  atomic_u8 kind;
+  list_node avail; /* on the owner's list of OPEN slabs of the class */
+
+  /* Everybody's line. start, slices and page do not change while a block of the
+   * slab is out. */
+  _Alignas(64) atomic_u64 mail;
+  _Atomic(struct heap *) owner;
+  struct slab *queued; /* next on the owner's queue, or on a list of unused ones */
+  char *start;         /* the first block */
+  hpage *page;         /* of a run */
+  atomic_u32 slices;   /* of the run or mapping, at least 1 */
+  atomic_u32 full;     /* blocks that make it complete; written before parking */
+  slab_bits *bits;     /* checked builds only; stays with the descriptor */
+} slab;
+
+_Static_assert(sizeof(slab) == 128, "two cache lines");
+
+/* A slab of the class for `owner`, OPEN, nothing threaded, with its pagemap entries.
+ * NULL: out of memory. */
+internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag);
+/* What of a slab remains to be returned when its descriptor may be gone already. */
+static inline run slab_run(const slab *s) {
+  return (run){s->start, s->page, s->slices, false};
+}
+/* Clears the pagemap, returns the run to the supply. */
+internal void slab_return_run(run r);
+/* slab_return_run, and the descriptor may be used again. */
+internal void slab_release(slab *s);
+/* How many blocks slab_thread will link up next; 0: all are. */
+internal uint32_t slab_unthreaded_step(const slab *s);
+/* Links up the next `count` blocks and returns them as a chain in address order;
+ * they must be in need already. */
+internal block *slab_thread(slab *s, uint32_t count);
+
+/* A descriptor of kind `kind`, the rest zero; NULL: out of memory. */
+internal slab *slab_descriptor_take(slab_kind kind);
+internal void slab_descriptor_give(slab *s);
+
+/* Calls visit for every descriptor in use. The caller sees to it that none comes
+ * or goes meanwhile, or bears with one that is half made. */
+internal void slab_for_each(void (*visit)(slab *s, void *context), void *context);
+
+/* The start of the block that holds p; p lies in the slab. */
+static inline char *slab_block_start(const slab *s, const void *p) {
+  size_t offset = (size_t)((const char *)p - s->start);
+  return s->start + offset / s->block_size * s->block_size;
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* masu: the whole allocator as one translation unit. Compile this file alone, with
+ * -Isrc -Iinclude -pthread, to vendor masu. It is the only file that includes .c
+ * files, in the order of the layers (src/LAYERS). */
+#define MASU_UNITY
+
+#include "base/options.c"
+
+#include "os/bell.c"
+#include "os/linux.c"
+#include "os/lock.c"
+#include "os/report.c"
+
+#include "pages/meta.c"
+#include "pages/pagemap.c"
+#include "pages/supply.c"
+
+#include "heap/heap.c"
+#include "heap/helper.c"
+#include "heap/large.c"
+#include "heap/mail.c"
+#include "heap/roster.c"
+#include "heap/sizes.c"
+#include "heap/slab.c"
+
+#include "api/aligned.c"
+#include "api/checked.c"
+#include "api/foreign.c"
+#include "api/inspect.c"
+#include "api/malloc.c"
+#include "api/process.c"
+#include "api/thread.c"
+
+#include "override/interpose.c"
+#include "override/operators.c"

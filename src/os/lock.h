@@ -1,0 +1,35 @@
+/* lock: every lock of masu, in one table of ranks.
+ *
+ * A thread that holds a lock takes only locks of higher rank; that makes deadlock
+ * impossible, and it is the order in which fork takes them all. A waiter spins
+ * a moment and then sleeps, so with many threads on few processors nobody burns
+ * the time that the holder needs. No system call that takes long is made with a
+ * lock held.
+ *
+ * Between locks_fork_prepare and locks_fork_release the forking thread owns every
+ * lock, and taking or dropping one is for that thread a no-op: fork handlers
+ * of the program may run on either side of ours and may allocate.
+ */
+#ifndef MASU_OS_LOCK_H
+#define MASU_OS_LOCK_H
+
+#include "base/attr.h"
+
+typedef enum lock_rank {
+  LOCK_ORPHAN, /* the heap of threads past their last destructor */
+  LOCK_ROSTER, /* the lists of heaps */
+  LOCK_LARGE,  /* the cache of direct mappings */
+  LOCK_SUPPLY, /* regions, free runs, purging */
+  LOCK_META,   /* masu's own memory */
+  LOCK_COUNT
+} lock_rank;
+
+internal void lock_take(lock_rank rank);
+internal void lock_drop(lock_rank rank);
+
+/* interrupted: the caller may be a signal handler that interrupted masu. */
+internal void locks_fork_prepare(bool interrupted);
+/* In the parent and in the child. */
+internal void locks_fork_release(void);
+
+#endif

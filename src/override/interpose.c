@@ -1,0 +1,132 @@
+/* interpose: the C library's allocation functions under their own names, and the
+ * hooks into the process that only a replacement has: the constructor, thread
+ * creation, and the next allocator in link order for foreign pointers. */
+#include "masu.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <threads.h>
+
+#include "api/foreign.h"
+#include "api/process.h"
+#include "base/attr.h"
+#include "heap/helper.h"
+
+#ifndef MASU_NO_OVERRIDE
+
+/* In the shipped unit the names are aliases: the same address, no jump. Compiled
+ * apart they can only forward. */
+#ifdef MASU_UNITY
+
+#define SAME_AS(masu_name, arguments) __attribute__((alias(#masu_name)))
+#else
+
+#define SAME_AS(masu_name, arguments) { return masu_name arguments; }
+#endif
+
+#pragma GCC diagnostic push
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#endif
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define REPLACE(type, name, parameters, arguments)                             \
+  PUBLIC type name parameters SAME_AS(masu_##name, arguments)
+#define REPLACE_AS(type, name, masu_name, parameters, arguments)               \
+  PUBLIC type name parameters SAME_AS(masu_name, arguments)
+
+REPLACE(void *, malloc, (size_t size), (size));
+REPLACE(void *, calloc, (size_t count, size_t size), (count, size));
+REPLACE(void *, realloc, (void *p, size_t size), (p, size));
+REPLACE(void *, reallocarray, (void *p, size_t count, size_t size), (p, count, size));
+REPLACE(void *, reallocf, (void *p, size_t size), (p, size));
+REPLACE(void, free, (void *p), (p));
+REPLACE(void, free_sized, (void *p, size_t size), (p, size));
+REPLACE(void, free_aligned_sized, (void *p, size_t alignment, size_t size), (p, alignment, size));
+REPLACE_AS(void, cfree, masu_free, (void *p), (p));
+REPLACE(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size));
+REPLACE(void *, memalign, (size_t alignment, size_t size), (alignment, size));
+REPLACE(int, posix_memalign, (void **out, size_t alignment, size_t size), (out, alignment, size));
+REPLACE(void *, valloc, (size_t size), (size));
+REPLACE(void *, pvalloc, (size_t size), (size));
+REPLACE(size_t, malloc_usable_size, (void *p), (p));
+REPLACE(size_t, malloc_good_size, (size_t size), (size));
+REPLACE(struct mallinfo, mallinfo, (void), ());
+REPLACE(struct mallinfo2, mallinfo2, (void), ());
+REPLACE(int, malloc_info, (int options, FILE *stream), (options, stream));
+REPLACE(void, malloc_stats, (void), ());
+REPLACE(int, malloc_trim, (size_t pad), (pad));
+REPLACE(int, mallopt, (int parameter, int value), (parameter, value));
+
+/* The C library calls these inside itself, and old programs do. */
+REPLACE_AS(void *, __libc_malloc, masu_malloc, (size_t size), (size));
+REPLACE_AS(void *, __libc_calloc, masu_calloc, (size_t count, size_t size), (count, size));
+REPLACE_AS(void *, __libc_realloc, masu_realloc, (void *p, size_t size), (p, size));
+REPLACE_AS(void, __libc_free, masu_free, (void *p), (p));
+REPLACE_AS(void *, __libc_memalign, masu_memalign, (size_t alignment, size_t size), (alignment, size));
+REPLACE_AS(void *, __libc_valloc, masu_valloc, (size_t size), (size));
+REPLACE_AS(void *, __libc_pvalloc, masu_pvalloc, (size_t size), (size));
+REPLACE_AS(struct mallinfo, __libc_mallinfo, masu_mallinfo, (void), ());
+REPLACE_AS(struct mallinfo2, __libc_mallinfo2, masu_mallinfo2, (void), ());
+REPLACE_AS(int, __libc_mallopt, masu_mallopt, (int parameter, int value), (parameter, value));
+REPLACE_AS(void *, __libc_reallocarray, masu_reallocarray, (void *p, size_t count, size_t size), (p, count, size));
+REPLACE_AS(int, __posix_memalign, masu_posix_memalign, (void **out, size_t alignment, size_t size), (out, alignment, size));
+
+#pragma GCC diagnostic pop
+
+#endif /* MASU_NO_OVERRIDE */
+
+#ifndef MASU_STATIC
+
+/* dlsym may allocate, so it is called here and not at the first need. */
+static void find_next_allocator(void) {
+#ifndef MASU_NO_OVERRIDE
+  *(void **)&foreign_next.free = dlsym(RTLD_NEXT, "free");
+  *(void **)&foreign_next.realloc = dlsym(RTLD_NEXT, "realloc");
+  *(void **)&foreign_next.usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
+#endif
+}
+
+#ifndef MASU_NO_OVERRIDE
+
+typedef int pthread_create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+typedef int thrd_create_t(thrd_t *, thrd_start_t, void *);
+
+/* The helper starts after the real call has returned: nothing of the C library is
+ * locked then. */
+PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument) {
+  static pthread_create_t *next;
+  if (!next)
+    *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+  int failed = next(thread, attributes, body, argument);
+  if (!failed)
+    helper_ensure();
+  return failed;
+}
+
+PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
+  static thrd_create_t *next;
+  if (!next)
+    *(void **)&next = dlsym(RTLD_NEXT, "thrd_create");
+  int result = next(thread, body, argument);
+  if (result == thrd_success)
+    helper_ensure();
+  return result;
+}
+
+#endif
+
+#endif /* MASU_STATIC */
+
+/* The shared library is linked to be initialised first (-z initfirst), so that its
+ * fork handlers are inside those of all others. glibc hands main's arguments to
+ * constructors. */
+__attribute__((constructor(101))) static void library_start(int count, char **arguments,
+                                                           char **environment) {
+  (void)count;
+#ifndef MASU_STATIC
+  find_next_allocator();
+#endif
+  process_start(arguments, environment);
+}

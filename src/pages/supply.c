@@ -1,0 +1,528 @@
+#include "pages/supply.h"
+
+#include "base/bits.h"
+#include "base/options.h"
+#include "os/bell.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/report.h"
+#include "pages/meta.h"
+#include "pages/pagemap.h"
+#include "pages/purge.h"
+
+#define REGION_LEAST (32 * MIB)
+#define REGION_MOST (1024 * MIB)
+#define REGION_LIMITED (8 * MIB) /* where address space or data are limited */
+#define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
+
+enum { SETTLE_TRIES = 20 }; /* milliseconds to wait for runs in transit */
+
+typedef struct region {
+  struct region *next; /* of all regions, or of the unused structs */
+  char *base;
+  unsigned count;    /* huge pages */
+  unsigned touched;  /* pages[0 .. touched) were ever committed or tried */
+  unsigned used;     /* hpages with used != 0 */
+  hpage *pages;      /* room for `room` of them */
+  unsigned room;
+} region;
+
+/* Everything here is guarded by LOCK_SUPPLY. */
+static struct {
+  bool ready;
+  bool helped;
+  list_node bins[HUGE_SLICES + 1];
+  uint64_t bins_filled; /* bit i: bins[i] is not empty */
+  list_node uncommitted;
+  list_node aging;
+  region *regions;
+  region *spare_regions;
+  unsigned in_transit; /* system calls pending */
+  purge_policy policy;
+  supply_figures figures;
+} supply;
+
+static void prepare_lists(void) {
+  if (LIKELY(supply.ready))
+    return;
+  for (unsigned i = 0; i <= HUGE_SLICES; i++)
+    list_init(&supply.bins[i]);
+  list_init(&supply.uncommitted);
+  list_init(&supply.aging);
+  supply.ready = true;
+}
+
+static size_t slice_bytes(uint32_t mask) { return bit_count32(mask) * SLICE_SIZE; }
+static uint32_t idle_slices(const hpage *page) { return page->dirty & ~page->used; }
+
+/* ---- hpages ---- */
+
+static void bin_leave(hpage *page) {
+  list_remove(&page->bin);
+  if (list_empty(&supply.bins[page->longest]))
+    supply.bins_filled &= ~((uint64_t)1 << page->longest);
+}
+
+static void bin_enter(hpage *page) {
+  page->longest = (uint8_t)bit_longest_run32(~page->used);
+  list_push_front(&supply.bins[page->longest], &page->bin);
+  supply.bins_filled |= (uint64_t)1 << page->longest;
+}
+
+/* The only way `used` and `dirty` of a committed page change. */
+static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
+  supply.figures.idle -= slice_bytes(idle_slices(page));
+  if (!page->used != !used)
+    page->region->used += used ? 1 : -1u;
+  if (page->used != used) {
+    bin_leave(page);
+    page->used = used;
+    bin_enter(page);
+  }
+  page->dirty = dirty;
+  supply.figures.idle += slice_bytes(idle_slices(page));
+}
+
+static void count_used(size_t more, size_t less) {
+  supply.figures.used += more - less;
+  supply.figures.peak =
+      max_size(supply.figures.peak, supply.figures.used + supply.figures.direct);
+}
+
+internal void supply_count_returned(size_t size) {
+  lock_take(LOCK_SUPPLY);
+  supply.figures.returned += size;
+  lock_drop(LOCK_SUPPLY);
+}
+
+internal void supply_count_direct(size_t more, size_t less) {
+  lock_take(LOCK_SUPPLY);
+  supply.figures.direct += more - less;
+  count_used(0, 0);
+  lock_drop(LOCK_SUPPLY);
+}
+
+/* ---- Regions ---- */
+
+static size_t region_size_wanted(void) {
+  if (os_memory_limited())
+    return REGION_LIMITED;
+  size_t quarter = ROUND_UP(supply.figures.reserved / 4, HUGE_SIZE);
+  return min_size(max_size(quarter, REGION_LEAST), REGION_MOST);
+}
+
+/* A struct for a region of that many pages, from the unused ones or new. */
+static region *region_struct(unsigned count) {
+  for (region **r = &supply.spare_regions; *r; r = &(*r)->next)
+    if ((*r)->room >= count) {
+      region *found = *r;
+      *r = found->next;
+      return found;
+    }
+  region *made = meta_alloc(sizeof *made);
+  hpage *pages = made ? meta_alloc(count * sizeof *pages) : NULL;
+  if (!pages)
+    return NULL;
+  made->pages = pages;
+  made->room = count;
+  return made;
+}
+
+/* Address space of *size bytes, or of less where that isn't to be had. */
+static char *region_reserve(size_t *size) {
+  for (; *size >= HUGE_SIZE; *size = *size / 2 / HUGE_SIZE * HUGE_SIZE) {
+    char *base = os_reserve(*size, HUGE_SIZE);
+    if (base && map_prepare(base, *size)) {
+      os_avoid_huge_pages(base, *size);
+      return base;
+    }
+    if (base)
+      os_unmap(base, *size);
+  }
+  return NULL;
+}
+
+/* Called and left with the lock held, drops it for the system call. */
+static bool region_add(void) {
+  size_t size = region_size_wanted();
+  lock_drop(LOCK_SUPPLY);
+  char *base = region_reserve(&size);
+  lock_take(LOCK_SUPPLY);
+  region *r = base ? region_struct((unsigned)(size / HUGE_SIZE)) : NULL;
+  if (!r) {
+    if (base)
+      os_unmap(base, size);
+    return false;
+  }
+  r->base = base;
+  r->count = (unsigned)(size / HUGE_SIZE);
+  r->touched = r->used = 0;
+  r->next = supply.regions;
+  supply.regions = r;
+  supply.figures.reserved += size;
+  return true;
+}
+
+/* The next page that was never committed; NULL: all were. */
+static hpage *region_next_page(void) {
+  if (!list_empty(&supply.uncommitted)) {
+    hpage *page = CONTAINER_OF(supply.uncommitted.next, hpage, bin);
+    list_remove(&page->bin);
+    return page;
+  }
+  for (region *r = supply.regions; r; r = r->next)
+    if (r->touched < r->count) {
+      hpage *page = &r->pages[r->touched];
+      *page = (hpage){.base = r->base + r->touched * HUGE_SIZE, .region = r};
+      list_init(&page->bin);
+      list_init(&page->aging);
+      r->touched++;
+      return page;
+    }
+  return NULL;
+}
+
+/* Adds one huge page of fresh memory to the bins. Called and left with the lock
+ * held, drops it for the system calls. */
+static bool grow(void) {
+  hpage *page;
+  while (!(page = region_next_page()))
+    if (!region_add())
+      return false;
+  page->region->used++; /* keeps the region while the lock is off */
+  supply.in_transit++;
+  lock_drop(LOCK_SUPPLY);
+  bool committed = os_commit(page->base, HUGE_SIZE);
+  lock_take(LOCK_SUPPLY);
+  supply.in_transit--;
+  page->region->used--;
+  page->committed = committed;
+  page->used = page->dirty = page->idle = page->purged = 0;
+  if (!committed) {
+    list_push_front(&supply.uncommitted, &page->bin);
+    return false;
+  }
+  bin_enter(page);
+  supply.figures.committed += HUGE_SIZE;
+  return true;
+}
+
+/* Unmaps the regions in which nothing is used; returns the address space released.
+ * Lock held; the structs are off all lists before it is dropped. */
+static size_t regions_release_empty(void) {
+  size_t released = 0;
+  region **link = &supply.regions;
+  while (*link) {
+    region *r = *link;
+    if (r->used) {
+      link = &r->next;
+      continue;
+    }
+    *link = r->next;
+    for (unsigned i = 0; i < r->touched; i++) {
+      hpage *page = &r->pages[i];
+      supply.figures.idle -= slice_bytes(idle_slices(page));
+      supply.figures.returned += slice_bytes(idle_slices(page));
+      list_remove(&page->aging);
+      if (page->committed) {
+        bin_leave(page);
+        supply.figures.committed -= HUGE_SIZE;
+      } else {
+        list_remove(&page->bin);
+      }
+    }
+    supply.figures.reserved -= r->count * HUGE_SIZE;
+    released += r->count * HUGE_SIZE;
+    supply.in_transit++;
+    lock_drop(LOCK_SUPPLY);
+    os_unmap(r->base, r->count * HUGE_SIZE);
+    lock_take(LOCK_SUPPLY);
+    supply.in_transit--;
+    r->next = supply.spare_regions;
+    supply.spare_regions = r;
+    link = &supply.regions; /* it may have changed meanwhile */
+  }
+  return released;
+}
+
+/* ---- Taking ---- */
+
+/* Bits of a page at which a run may start: every align-th. */
+static uint32_t aligned_starts(unsigned align) {
+  uint32_t mask = 1;
+  for (unsigned step = align; step < HUGE_SLICES; step *= 2)
+    mask |= mask << step;
+  return mask;
+}
+
+/* From the bins of longest free runs `at_least`. */
+static hpage *find_page(unsigned slices, unsigned align, unsigned at_least,
+                        uint32_t *starts) {
+  uint64_t bins = supply.bins_filled >> at_least << at_least;
+  for (; bins; bins &= bins - 1) {
+    list_node *bin = &supply.bins[bit_low64(bins)];
+    for (list_node *n = bin->next; n != bin; n = n->next) {
+      hpage *page = CONTAINER_OF(n, hpage, bin);
+      *starts = bit_run_starts32(~page->used, slices) & aligned_starts(align);
+      if (*starts)
+        return page;
+    }
+  }
+  return NULL;
+}
+
+/* The slices of `mask` go into use. */
+static void page_use(hpage *page, uint32_t mask, uint64_t now) {
+  uint32_t again = page->purged & mask;
+  if (again)
+    purge_note_reuse(&supply.policy, slice_bytes(again), page->purged_at, now);
+  page->purged &= ~mask;
+  page->idle &= ~mask;
+  page_update(page, page->used | mask, page->dirty | mask);
+  count_used(slice_bytes(mask), 0);
+}
+
+internal bool supply_take(unsigned slices, unsigned align, run *out) {
+  uint64_t now = os_now_ms();
+  uint32_t starts = 0;
+  hpage *page;
+  /* A free run of so many slices holds an aligned one for certain; only when memory
+   * is short is it worth looking through the shorter ones. */
+  unsigned certain = (unsigned)min_size(slices + align - 1, HUGE_SLICES);
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  while (!(page = find_page(slices, align, certain, &starts)))
+    if (!grow()) {
+      page = find_page(slices, align, slices, &starts);
+      break;
+    }
+  if (!page) {
+    lock_drop(LOCK_SUPPLY);
+    return false;
+  }
+  unsigned first = bit_low32(starts);
+  uint32_t mask = bit_run32(first, slices);
+  *out = (run){page->base + first * SLICE_SIZE, page, slices, !(page->dirty & mask)};
+  page_use(page, mask, now);
+  lock_drop(LOCK_SUPPLY);
+  return true;
+}
+
+static uint32_t mask_of(const hpage *page, const char *start, unsigned slices) {
+  return bit_run32((unsigned)((size_t)(start - page->base) >> SLICE_SHIFT), slices);
+}
+
+internal bool supply_extend(hpage *page, char *start, unsigned from, unsigned to) {
+  unsigned first = (unsigned)((size_t)(start - page->base) >> SLICE_SHIFT);
+  if (first + to > HUGE_SLICES)
+    return false;
+  uint32_t more = bit_run32(first + from, to - from);
+  uint64_t now = os_now_ms();
+  lock_take(LOCK_SUPPLY);
+  bool room = !(page->used & more);
+  if (room)
+    page_use(page, more, now);
+  lock_drop(LOCK_SUPPLY);
+  return room;
+}
+
+/* ---- Giving back ---- */
+
+/* Puts a page with idle slices at the end of the aging queue. */
+static void aging_enter(hpage *page, uint64_t now) {
+  page->visited = now;
+  page->idle = idle_slices(page);
+  list_remove(&page->aging);
+  if (page->idle)
+    list_push_back(&supply.aging, &page->aging);
+}
+
+/* Purges the slices of `mask`, which are idle. Called and left with the lock held,
+ * drops it for the system calls. A page that the system refused to purge (locked
+ * memory) does not age again before something else is freed in it. */
+static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
+  page_update(page, page->used | mask, page->dirty);
+  list_remove(&page->aging);
+  supply.in_transit++;
+  lock_drop(LOCK_SUPPLY);
+  uint32_t purged = 0;
+  for (uint32_t left = mask; left;) {
+    unsigned first = bit_low32(left);
+    uint32_t after = ~(left >> first);
+    unsigned length = after ? bit_low32(after) : HUGE_SLICES;
+    uint32_t piece = bit_run32(first, length);
+    if (os_purge(page->base + first * SLICE_SIZE, length * SLICE_SIZE))
+      purged |= piece;
+    left &= ~piece;
+  }
+  lock_take(LOCK_SUPPLY);
+  supply.in_transit--;
+  page_update(page, page->used & ~mask, page->dirty & ~purged);
+  page->purged = page->purged_at == now ? page->purged | purged : purged;
+  page->purged_at = now;
+  page->idle &= ~purged;
+  if (purged == mask)
+    aging_enter(page, now);
+  supply.figures.returned += slice_bytes(purged);
+  return slice_bytes(purged);
+}
+
+/* The lowest `most` bits of a mask. */
+static uint32_t lowest_bits(uint32_t mask, size_t most) {
+  uint32_t taken = 0;
+  for (; mask && most; most--, mask &= mask - 1)
+    taken |= mask & -mask;
+  return taken;
+}
+
+/* Purges the oldest pages until `budget` bytes are purged, idle memory is down to
+ * `floor`, or (unless `any_age`) the oldest page isn't due. With the lock held. */
+static size_t purge_oldest(uint64_t now, size_t budget, size_t floor, bool any_age) {
+  size_t done = 0;
+  uint64_t delay = option_get(OPTION_purge_delay);
+  while (done < budget && !list_empty(&supply.aging) && supply.figures.idle > floor) {
+    hpage *page = CONTAINER_OF(supply.aging.next, hpage, aging);
+    if (!any_age && !purge_is_due(page->visited, now, delay))
+      break;
+    uint32_t mask = any_age ? idle_slices(page) : page->idle & idle_slices(page);
+    mask = lowest_bits(mask, (budget - done - 1) / SLICE_SIZE + 1);
+    if (mask)
+      done += page_purge(page, mask, now);
+    else
+      aging_enter(page, now);
+  }
+  return done;
+}
+
+/* The same by amount: idle memory beyond what the policy keeps. */
+static size_t purge_excess(uint64_t now, size_t budget) {
+  size_t cap = purge_cap(&supply.policy, supply.figures.used, now);
+  return purge_oldest(now, budget, cap, true);
+}
+
+internal void supply_make_room(size_t size) {
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  purge_oldest(os_now_ms(), size, PURGE_KEEP_LEAST, true);
+  lock_drop(LOCK_SUPPLY);
+}
+
+internal size_t supply_purge_aged(uint64_t now, size_t budget) {
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  size_t done = purge_oldest(now, budget, 0, false);
+  lock_drop(LOCK_SUPPLY);
+  return done;
+}
+
+/* Pages that the system refused to purge are worth another try. */
+static void age_everything(uint64_t now) {
+  for (region *r = supply.regions; r; r = r->next)
+    for (unsigned i = 0; i < r->touched; i++)
+      if (r->pages[i].committed && list_empty(&r->pages[i].aging))
+        aging_enter(&r->pages[i], now);
+}
+
+internal size_t supply_purge_all(size_t keep) {
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  size_t done = 0;
+  age_everything(os_now_ms());
+  if (!keep)
+    done += regions_release_empty();
+  done += purge_oldest(os_now_ms(), SIZE_MAX, keep, true);
+  lock_drop(LOCK_SUPPLY);
+  return done;
+}
+
+internal void supply_give(hpage *page, char *start, unsigned slices) {
+  uint64_t now = os_now_ms();
+  uint32_t mask = mask_of(page, start, slices);
+  lock_take(LOCK_SUPPLY);
+  page_update(page, page->used & ~mask, page->dirty);
+  count_used(0, slice_bytes(mask));
+  if (list_empty(&page->aging))
+    aging_enter(page, now);
+  size_t budget = max_size(PURGE_STEP, 2 * slices * SLICE_SIZE); /* keeps up */
+  purge_excess(now, budget);
+  if (!supply.helped)
+    purge_oldest(now, budget, 0, false);
+  lock_drop(LOCK_SUPPLY);
+  bell_ring();
+}
+
+internal bool supply_settle(void) {
+  bool any = false;
+  lock_take(LOCK_SUPPLY);
+  for (int i = 0; supply.in_transit && i < SETTLE_TRIES; i++) {
+    any = true;
+    lock_drop(LOCK_SUPPLY);
+    os_sleep_ms(1);
+    lock_take(LOCK_SUPPLY);
+  }
+  lock_drop(LOCK_SUPPLY);
+  return any;
+}
+
+internal void supply_set_helped(bool helped) {
+  lock_take(LOCK_SUPPLY);
+  supply.helped = helped;
+  bell_enable(helped);
+  lock_drop(LOCK_SUPPLY);
+}
+
+internal supply_figures supply_figures_now(void) {
+  lock_take(LOCK_SUPPLY);
+  supply_figures f = supply.figures;
+  lock_drop(LOCK_SUPPLY);
+  return f;
+}
+
+internal bool supply_is_aging(void) {
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  bool aging = !list_empty(&supply.aging);
+  lock_drop(LOCK_SUPPLY);
+  return aging;
+}
+
+internal bool supply_in_transit(void) { return supply.in_transit > 0; }
+internal void supply_forget_transit(void) { supply.in_transit = 0; }
+
+/* ---- Checking ---- */
+
+static unsigned check_page(const hpage *page, size_t *idle, size_t *committed) {
+  unsigned wrong = 0;
+  if (!page->committed)
+    return 0;
+  *committed += HUGE_SIZE;
+  *idle += slice_bytes(idle_slices(page));
+  wrong += report_violation(page->longest != bit_longest_run32(~page->used),
+                    "longest free run", page->base);
+  wrong += report_violation(page->idle & ~(page->dirty & ~page->used), "idle in use", page->base);
+  wrong += report_violation(list_empty(&page->bin), "page on no bin", page->base);
+  for (unsigned i = 0; i < HUGE_SLICES; i++)
+    if (!(page->used >> i & 1))
+      wrong += report_violation(map_get(page->base + i * SLICE_SIZE) != MAP_NONE,
+                        "free slice in the map", page->base + i * SLICE_SIZE);
+  return wrong;
+}
+
+internal unsigned supply_check(void) {
+  unsigned wrong = 0;
+  size_t idle = 0, committed = 0;
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  for (region *r = supply.regions; r; r = r->next) {
+    unsigned used = 0;
+    for (unsigned i = 0; i < r->touched; i++) {
+      wrong += check_page(&r->pages[i], &idle, &committed);
+      used += r->pages[i].committed && r->pages[i].used;
+    }
+    wrong += report_violation(used != r->used, "used pages of region", r->base);
+  }
+  wrong += report_violation(idle != supply.figures.idle, "idle bytes", NULL);
+  wrong += report_violation(committed != supply.figures.committed, "committed bytes", NULL);
+  lock_drop(LOCK_SUPPLY);
+  return wrong;
+}

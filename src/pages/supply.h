@@ -1,0 +1,96 @@
+/* supply: hands out runs of slices, takes them back, and gives idle memory to the
+ * system.
+ *
+ * Address space is reserved in regions. A region is cut into huge pages of 32
+ * slices; for each there is an hpage. Invariants, under LOCK_SUPPLY:
+ *
+ *     used: slices handed out, or in transit (a system call on them is pending)
+ *     dirty: slices that may be resident; idle subset of dirty & ~used
+ *     longest == length of the longest run of zero bits in `used`
+ *     the hpage is on bins[longest] once committed, on no bin before
+ *     figures.idle == sum over hpages of |dirty & ~used| slices
+ *     figures.used == sum over hpages of slices handed out
+ *
+ * Runs come from the committed hpage whose longest free run is the shortest that
+ * fits, so that the others can empty. System calls are made without the lock: their
+ * slices stand in `used` meanwhile.
+ *
+ * Threads: any. Locks: takes LOCK_SUPPLY, then LOCK_META.
+ */
+#ifndef MASU_PAGES_SUPPLY_H
+#define MASU_PAGES_SUPPLY_H
+
+#include "base/list.h"
+#include "pages/slice.h"
+
+struct region;
+
+typedef struct hpage {
+  list_node bin;   /* on supply's bins[longest], or its list of uncommitted pages */
+  list_node aging; /* pages with idle slices, by time of last visit */
+  char *base;
+  struct region *region;
+  uint32_t used, dirty;
+  uint32_t idle;       /* free and dirty already when last visited */
+  uint32_t purged;     /* purged at purged_at, not used since */
+  uint64_t visited;    /* ms */
+  uint64_t purged_at;  /* ms */
+  uint8_t longest;
+  bool committed;
+} hpage;
+
+/* Consecutive slices of one hpage. */
+typedef struct run {
+  char *start;
+  hpage *page;
+  unsigned slices; /* 1 .. HUGE_SLICES */
+  bool zeroed;     /* all bytes are known to be zero */
+} run;
+
+/* align: in slices, a power of two, at most HUGE_SLICES. False: out of memory.
+ * The pagemap is prepared for the run. */
+internal bool supply_take(unsigned slices, unsigned align, run *out);
+/* The run's pagemap entries must be MAP_NONE. */
+internal void supply_give(hpage *page, char *start, unsigned slices);
+/* Makes the run longer where it stands; false: what follows is not free. */
+internal bool supply_extend(hpage *page, char *start, unsigned from, unsigned to);
+
+/* Purges by age; at most about `budget` bytes. Returns the bytes purged. */
+internal size_t supply_purge_aged(uint64_t now, size_t budget);
+/* Is there anything that will be purged by age? */
+internal bool supply_is_aging(void);
+/* Purges whatever is idle beyond `keep` bytes, and unmaps regions that are
+ * entirely free if keep is 0. Returns the bytes of memory and address space given
+ * back; 0 says that a second try at what failed is in vain. */
+internal size_t supply_purge_all(size_t keep);
+/* Waits a while for the runs in transit; true if there were any. */
+internal bool supply_settle(void);
+/* Enters mappings made elsewhere into the figures, and those unmapped. */
+internal void supply_count_direct(size_t more, size_t less);
+internal void supply_count_returned(size_t size);
+/* Fresh memory of `size` bytes is about to be asked of the system: idle memory that
+ * did not serve is purged for it, regretted or not, down to PURGE_KEEP_LEAST. */
+internal void supply_make_room(size_t size);
+/* For fork, with LOCK_SUPPLY held: is a run in transit; and in the child, where
+ * the threads that would finish are gone: there is none (their slices are lost). */
+internal bool supply_in_transit(void);
+internal void supply_forget_transit(void);
+/* With a helper, it alone purges by age; without, whoever gives memory back. */
+internal void supply_set_helped(bool helped);
+
+/* All in bytes. */
+typedef struct supply_figures {
+  size_t reserved;  /* address space */
+  size_t committed; /* of it accessible */
+  size_t used;      /* in runs handed out */
+  size_t direct;    /* in mappings outside the regions, see supply_count_direct */
+  size_t peak;      /* the most that used and direct together ever were */
+  size_t idle;      /* free and possibly resident */
+  size_t returned;  /* purged, summed up since start */
+} supply_figures;
+internal supply_figures supply_figures_now(void);
+
+/* Returns the number of violated invariants, reporting each. */
+internal unsigned supply_check(void);
+
+#endif
