@@ -1,0 +1,184 @@
+/* Blocks that cross threads: contents, and memory that comes home. */
+#include "api.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+class Threads : public ApiTest {};
+FOR_BOTH_NAMES(Threads);
+
+struct parcel {
+  void *p = nullptr;
+  size_t n = 0, seed = 0;
+};
+
+static size_t size_of(size_t i) {
+  switch (i % 32) {
+  case 0:
+    return 100000 + i % 5000;
+  case 1:
+    return 5000 + i % 20000;
+  case 2:
+    return 600000;
+  default:
+    return 1 + i * 13 % 700;
+  }
+}
+static parcel make(const api &a, size_t i) {
+  parcel made{a.malloc(size_of(i)), size_of(i), i};
+  EXPECT_NE(made.p, nullptr);
+  pattern_write(made.p, std::min(made.n, 4 * KIB), i);
+  return made;
+}
+static void check_and_free(const api &a, parcel b) {
+  size_t looked_at = std::min(b.n, 4 * KIB);
+  EXPECT_EQ(pattern_mismatch(b.p, looked_at, b.seed), looked_at) << b.n << " bytes";
+  switch (b.seed % 3) {
+  case 0:
+    a.free(b.p);
+    break;
+  case 1:
+    a.free_sized(b.p, b.n);
+    break;
+  default:
+    a.free(a.realloc(b.p, b.n / 2 + 1));
+  }
+}
+
+/* A bounded queue, so that many blocks are under way at any time. */
+class queue {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<parcel> parcels;
+
+public:
+  void put(parcel b) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return parcels.size() < 2000; });
+    parcels.push_back(b);
+    changed.notify_all();
+  }
+  parcel take() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return !parcels.empty(); });
+    parcel b = parcels.front();
+    parcels.pop_front();
+    changed.notify_all();
+    return b;
+  }
+};
+
+template <class F> static void run_threads(int count, F body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; i++)
+    threads.emplace_back(body, i);
+  for (auto &t : threads)
+    t.join();
+}
+
+TEST_P(Threads, ProducersAndConsumers) {
+  constexpr int pairs = 3;
+  queue q;
+  run_threads(2 * pairs, [&](int me) {
+    for (size_t i = 0; i < 20000; i++)
+      if (me < pairs)
+        q.put(make(a, i * pairs + me));
+      else
+        check_and_free(a, q.take());
+  });
+}
+
+/* A ring: everybody allocates for the next and frees what the previous sent. */
+TEST_P(Threads, Ring) {
+  constexpr int count = 4;
+  queue ring[count];
+  run_threads(count, [&](int me) {
+    for (size_t i = 0; i < 15000; i++) {
+      ring[(me + 1) % count].put(make(a, i));
+      check_and_free(a, ring[me].take());
+    }
+  });
+}
+
+TEST_P(Threads, FreedByManyAfterTheOwnerIsGone) {
+  std::vector<parcel> parcels;
+  std::thread owner([&] {
+    for (size_t i = 0; i < 40000; i++)
+      parcels.push_back(make(a, i));
+  });
+  owner.join();
+  run_threads(4, [&](int me) {
+    for (size_t i = me; i < parcels.size(); i += 4) {
+      check_and_free(a, parcels[i]);
+      check_and_free(a, make(a, i));
+    }
+  });
+}
+
+/* Threads come and go while others free their blocks: at most one round's blocks
+ * stay resident. */
+TEST_P(Threads, GenerationsDoNotGrow) {
+  std::vector<parcel> inherited;
+  auto generation = [&] {
+    std::thread([&] {
+      std::vector<parcel> fresh;
+      for (size_t i = 0; i < 3000; i++) {
+        fresh.push_back(make(a, i));
+        if (i < inherited.size())
+          check_and_free(a, inherited[i]);
+      }
+      inherited = std::move(fresh);
+    }).join();
+  };
+  for (int i = 0; i < 30; i++)
+    generation();
+  size_t before = resident_kib();
+  for (int i = 0; i < 100; i++)
+    generation();
+  EXPECT_LE(resident_kib(), before + 60 * KIB);
+  for (parcel &b : inherited)
+    check_and_free(a, b);
+}
+
+/* Same block back and forth, with realloc on either side. */
+TEST_P(Threads, PingPongRealloc) {
+  queue there, back;
+  std::thread other([&] {
+    for (int i = 0; i < 3000; i++) {
+      parcel b = there.take();
+      size_t n = size_of(i * 7);
+      void *p = a.realloc(b.p, n);
+      ASSERT_EQ(pattern_mismatch(p, std::min({b.n, n, 4 * KIB}), b.seed),
+                std::min({b.n, n, 4 * KIB}));
+      pattern_write(p, std::min(n, 4 * KIB), i);
+      back.put({p, n, (size_t)i});
+    }
+  });
+  parcel b = make(a, 5);
+  for (int i = 0; i < 3000; i++) {
+    there.put(b);
+    b = back.take();
+    size_t n = size_of(i * 5);
+    b.p = a.realloc(b.p, n);
+    EXPECT_EQ(pattern_mismatch(b.p, std::min({b.n, n, 4 * KIB}), b.seed),
+              std::min({b.n, n, 4 * KIB}));
+    pattern_write(b.p, std::min(n, 4 * KIB), i + 1);
+    b.n = n, b.seed = i + 1;
+  }
+  other.join();
+  check_and_free(a, b);
+}
+
+/* Aligned blocks freed elsewhere: interior pointers find their block. */
+TEST_P(Threads, AlignedBlocksCross) {
+  std::vector<void *> blocks;
+  for (size_t i = 0; i < 5000; i++)
+    blocks.push_back(a.aligned_alloc((size_t)16 << (i % 10), i % 3000));
+  run_threads(3, [&](int me) {
+    for (size_t i = me; i < blocks.size(); i += 3)
+      a.free(blocks[i]);
+  });
+}

@@ -1,0 +1,56 @@
+"""Real runs of the installed command: the tests run in the environment that masu
+was installed into (script/test: build/venv)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MASU = Path(sys.executable).parent / "masu"
+
+
+@pytest.fixture
+def masu():
+    """masu("run", ...) gives the finished process, its output as text."""
+
+    def run(*arguments, env=(), **options):
+        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MASU_OPTIONS")}
+        environment.update(env)
+        options = {"check": False, "capture_output": True, "text": True, "timeout": 60, **options}
+        return subprocess.run([MASU, *arguments], env=environment, **options)
+
+    return run
+
+
+@pytest.fixture
+def library(masu):
+    return masu("path", check=True).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def compile_program(tmp_path_factory):
+    """compile_program(C source, *flags) gives the path of the program."""
+
+    def compile_(source, *flags):
+        directory = tmp_path_factory.mktemp("program")
+        (directory / "program.c").write_text(source)
+        command = ["cc", "-O1", "program.c", "-o", "program", *flags]
+        subprocess.run(command, cwd=directory, check=True)
+        return directory / "program"
+
+    return compile_
+
+
+@pytest.fixture
+def script(tmp_path):
+    """script(text) gives the path of an executable file with this text."""
+
+    def write(text, name="script", mode=0o755):
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    return write

@@ -1,0 +1,49 @@
+/* Gate: pthread_atfork handlers that allocate, registered before masu's own
+ * (gate_early: they run while masu is prepared for the fork) and after
+ * (gate_usual, and this program). */
+#include "hammer.h"
+
+enum { FORKS = 80 };
+
+static int prepared, children;
+static void *kept;
+
+static void exercise(void) {
+  uint64_t random = 3;
+  free(kept);
+  CHECK((kept = malloc(3000)), "no memory");
+  for (int i = 0; i < 30; i++)
+    parcel_free(parcel_make(&random));
+  parcel_free(atomic_exchange(&parcels[0], NULL)); /* of another thread */
+}
+static void prepare(void) { prepared++, exercise(); }
+static void parent(void) { exercise(); }
+static void child(void) { children++, exercise(); }
+
+int main(void) {
+  gate_begin(110);
+  CHECK(pthread_atfork(prepare, parent, child) == 0, "atfork");
+  hammer_start();
+  for (int i = 0; i < FORKS; i++) {
+    pid_t pid = fork();
+    if (pid == 0) {
+      watchdog(20);
+      CHECK(children == 1 && EARLY(int, early_forks_children) == 1,
+            "handlers did not run");
+      hammer_free_all();
+      pid_t grandchild = fork();
+      if (grandchild == 0) {
+        watchdog(20);
+        exercise();
+        _exit(0);
+      }
+      wait_for(grandchild, "grandchild");
+      _exit(0);
+    }
+    wait_for(pid, "child");
+  }
+  CHECK(prepared == FORKS && EARLY(int, early_forks_prepared) == FORKS,
+        "handlers did not run");
+  hammer_finish();
+  return 0;
+}

@@ -1,0 +1,1085 @@
+#include "unit.h"
+
+#include "base/options.h"
+#include "heap/heap.h"
+#include "heap/mail.h"
+#include "os/os.h"
+
+/* ---- Heaps, and what a thread does with its own ---- */
+
+enum { HEAPS = 3 };
+static heap heaps[HEAPS];
+static heap *const owner = &heaps[0], *const other = &heaps[1];
+
+static slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
+
+/* malloc and free as the fast paths have them. */
+static void *take(heap *h, unsigned size_class) {
+  block *b = h->hot.hand[size_class];
+  if (!b)
+    return heap_refill(h, size_class);
+  h->hot.hand[size_class] = b->next;
+  return b;
+}
+
+static void give(heap *h, void *p) {
+  map_entry e = map_get(p);
+  slab *s = map_entry_descriptor(e);
+  block *b = p;
+  if (map_entry_tag(e) != h->hot.tag) {
+    heap_send(h, s, b);
+    return;
+  }
+  b->next = s->free;
+  s->free = b;
+  if (count_down_release(&s->need))
+    heap_slab_event(h, s);
+}
+
+static void deliver(void *p) { heap_deliver(slab_of(p), p, p, 1); }
+
+static mail_state state_of(const slab *s) {
+  return mail_state_of(load_acquire(&((slab *)s)->mail));
+}
+static uint32_t mail_of(const slab *s) {
+  return mail_count_of(load_acquire(&((slab *)s)->mail));
+}
+static uint32_t need_of(const slab *s) { return load_acquire(&((slab *)s)->need); }
+static slab *spare_of(heap *h, unsigned c) { return load_relaxed(&h->spare[c]); }
+
+static uint32_t length_of(const block *b) {
+  uint32_t n = 0;
+  for (; b; b = b->next)
+    n++;
+  return n;
+}
+
+/* Beyond what a test that failed left behind. */
+static size_t slices_before, descriptors_before;
+
+static size_t slices_used(void) {
+  return supply_figures_now().used / SLICE_SIZE - slices_before;
+}
+
+static void count_one(slab *s, void *count) {
+  (void)s;
+  ++*(size_t *)count;
+}
+
+static size_t descriptors_in_use(void) {
+  size_t count = 0;
+  slab_for_each(count_one, &count);
+  return count - descriptors_before;
+}
+
+static void assert_sound(void) {
+  for (int i = 0; i < HEAPS; i++)
+    assert_int_equal(heap_check(&heaps[i]), 0);
+  assert_int_equal(supply_check(), 0);
+}
+
+static int begin(void **state) {
+  (void)state;
+  alarm(100);
+  memset(heaps, 0, sizeof heaps);
+  for (int i = 0; i < HEAPS; i++)
+    heap_init(&heaps[i], (map_tag)(TAG_FIRST_HEAP + i));
+  supply_set_helped(true);
+  option_set(OPTION_purge_delay, 3600000);
+  slices_before = descriptors_before = 0;
+  slices_before = slices_used();
+  descriptors_before = descriptors_in_use();
+  return 0;
+}
+
+/* All blocks were freed: tidying gives back the last slice and descriptor. */
+static int end(void **state) {
+  (void)state;
+  assert_sound();
+  for (int i = 0; i < HEAPS; i++)
+    heap_flush(&heaps[i]);
+  for (int i = 0; i < HEAPS; i++)
+    heap_tidy(&heaps[i]);
+  assert_sound();
+  assert_int_equal(slices_used(), 0);
+  assert_int_equal(descriptors_in_use(), 0);
+  return 0;
+}
+
+/* Slabs of one slice with 8 blocks. The first 8 blocks that an empty heap gives are
+ * those of one slab, the next 8 those of another. */
+enum { SIZE = 8192, PER_SLAB = 8 };
+static unsigned CLASS;
+static void *blocks[4096];
+
+static void take_blocks(unsigned count) {
+  CLASS = class_of(SIZE);
+  for (unsigned i = 0; i < count; i++)
+    assert_non_null(blocks[i] = take(owner, CLASS));
+}
+
+static void give_blocks(unsigned first, unsigned count) {
+  for (unsigned i = first; i < first + count; i++)
+    give(owner, blocks[i]);
+}
+
+/* ---- Refill ---- */
+
+static void a_refill(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    block *b = heap_refill(owner, c);
+    assert_non_null(b);
+    slab *s = slab_of(b);
+    assert_int_equal(map_entry_tag(map_get(b)), owner->hot.tag);
+    assert_ptr_equal(load_relaxed(&s->owner), owner);
+    assert_int_equal(s->block_size, class_size(c));
+    assert_int_equal(need_of(s), s->threaded); /* all left the slab */
+    assert_int_equal(length_of(owner->hot.hand[c]), s->threaded - 1);
+    assert_sound();
+    give(owner, b);
+  }
+}
+
+static void no_block_is_given_twice(void **state) {
+  enum { EACH = 300 };
+  static uintptr_t *held[CLASS_COUNT][EACH];
+  (void)state;
+  for (unsigned c = 0; c < 20; c++)
+    for (unsigned i = 0; i < EACH; i++) {
+      held[c][i] = take(owner, c);
+      memset(held[c][i], 0, class_size(c));
+      *held[c][i] = c * EACH + i + 1;
+    }
+  assert_sound();
+  for (unsigned c = 0; c < 20; c++)
+    for (unsigned i = 0; i < EACH; i++) {
+      assert_int_equal(*held[c][i], c * EACH + i + 1);
+      assert_int_equal((uintptr_t)held[c][i] % (class_size(c) < 16 ? 8 : 16), 0);
+      give(owner, held[c][i]);
+    }
+}
+
+static void the_block_freed_last_comes_first(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB);
+  give_blocks(2, 1);
+  give_blocks(5, 1);
+  assert_ptr_equal(take(owner, CLASS), blocks[5]);
+  assert_ptr_equal(take(owner, CLASS), blocks[2]);
+  give_blocks(0, PER_SLAB);
+}
+
+/* ---- Parking ---- */
+
+static void a_slab_without_free_blocks_is_parked(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB);
+  slab *s = slab_of(blocks[0]);
+  assert_ptr_equal(slab_of(blocks[PER_SLAB - 1]), s);
+  assert_int_equal(state_of(s), MAIL_OPEN);
+  take_blocks(0);
+  blocks[PER_SLAB] = take(owner, CLASS);
+  assert_ptr_not_equal(slab_of(blocks[PER_SLAB]), s);
+  assert_int_equal(state_of(s), MAIL_PARKED);
+  assert_true(list_empty(&s->avail));
+  assert_null(s->free);
+  assert_int_equal(need_of(s), 1);
+  assert_int_equal(load_relaxed(&s->full), s->threaded);
+  assert_sound();
+  give_blocks(0, PER_SLAB + 1);
+}
+
+static void the_owners_free_opens_it_again(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB + 1);
+  slab *s = slab_of(blocks[0]);
+  give_blocks(3, 1);
+  assert_int_equal(state_of(s), MAIL_OPEN);
+  assert_false(list_empty(&s->avail));
+  assert_int_equal(need_of(s), PER_SLAB - 1);
+  assert_sound();
+  give_blocks(0, 3);
+  assert_int_equal(need_of(s), PER_SLAB - 4);
+  assert_sound();
+  give_blocks(4, PER_SLAB - 3);
+}
+
+/* ---- Empty slabs ---- */
+
+/* The only open slab of a class stays where it is, ready for the next refill. */
+static void the_last_slab_stays_open(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB);
+  slab *s = slab_of(blocks[0]);
+  give_blocks(0, PER_SLAB);
+  assert_null(spare_of(owner, CLASS));
+  assert_int_equal(need_of(s), 0);
+  assert_true(heap_slab_is_alone(owner, s));
+  assert_int_equal(slices_used(), 1);
+  assert_sound();
+  take_blocks(PER_SLAB);
+  for (unsigned i = 0; i < PER_SLAB; i++)
+    assert_ptr_equal(slab_of(blocks[i]), s);
+  assert_int_equal(slices_used(), 1);
+  give_blocks(0, PER_SLAB);
+}
+
+static void one_more_empty_slab_is_kept(void **state) {
+  (void)state;
+  take_blocks(3 * PER_SLAB);
+  slab *first = slab_of(blocks[0]), *second = slab_of(blocks[PER_SLAB]);
+  slab *third = slab_of(blocks[2 * PER_SLAB]);
+  give_blocks(0, PER_SLAB);
+  assert_ptr_equal(spare_of(owner, CLASS), first);
+  assert_true(list_empty(&first->avail));
+  assert_int_equal(slices_used(), 3);
+  assert_sound();
+  give_blocks(PER_SLAB, PER_SLAB);
+  assert_ptr_equal(spare_of(owner, CLASS), second); /* the warm one */
+  assert_int_equal(first->kind, SLAB_UNUSED);
+  assert_int_equal(slices_used(), 2);
+  assert_sound();
+  give_blocks(2 * PER_SLAB, PER_SLAB);
+  assert_ptr_equal(spare_of(owner, CLASS), second);
+  assert_true(heap_slab_is_alone(owner, third));
+  assert_int_equal(slices_used(), 2);
+  assert_sound();
+}
+
+static void the_kept_slab_is_used_before_a_new_one(void **state) {
+  (void)state;
+  take_blocks(2 * PER_SLAB);
+  slab *s = slab_of(blocks[0]);
+  give_blocks(0, PER_SLAB);
+  assert_ptr_equal(spare_of(owner, CLASS), s);
+  for (unsigned i = 0; i < PER_SLAB; i++) {
+    blocks[i] = take(owner, CLASS);
+    assert_ptr_equal(slab_of(blocks[i]), s);
+  }
+  assert_null(spare_of(owner, CLASS));
+  assert_int_equal(slices_used(), 2);
+  assert_sound();
+  give_blocks(0, 2 * PER_SLAB);
+}
+
+/* The short cut that frees take when nothing else of the class is free. */
+static void the_last_block_goes_back_to_the_hand(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB);
+  slab *s = slab_of(blocks[0]);
+  for (unsigned i = 0; i < PER_SLAB - 1; i++)
+    give(owner, blocks[i]);
+  block *last = blocks[PER_SLAB - 1];
+  last->next = s->free;
+  s->free = last;
+  assert_true(count_down_release(&s->need));
+  assert_true(heap_hand_back(owner, s));
+  assert_ptr_equal(owner->hot.hand[CLASS], last);
+  assert_null(last->next);
+  assert_int_equal(need_of(s), 1);
+  assert_int_equal(length_of(s->free), PER_SLAB - 1);
+  assert_sound();
+  assert_ptr_equal(take(owner, CLASS), last);
+  give(owner, last);
+}
+
+static void but_not_always(void **state) {
+  (void)state;
+  unsigned small = class_of(64);
+  give(owner, take(owner, small)); /* the hand isn't empty, and it is small */
+  assert_false(heap_hand_back(owner, slab_of(owner->hot.hand[small])));
+  take_blocks(PER_SLAB + 1);
+  slab *s = slab_of(blocks[0]);
+  for (unsigned i = 0; i < PER_SLAB - 1; i++)
+    give(owner, blocks[i]);
+  assert_false(heap_hand_back(owner, s)); /* there is another one */
+  give_blocks(PER_SLAB - 1, 2);
+}
+
+static void a_parked_slab_may_empty_at_once(void **state) {
+  (void)state;
+  unsigned c = CLASS_COUNT - 1; /* 4 blocks in a slab */
+  void *p[5];
+  for (int i = 0; i < 5; i++)
+    p[i] = take(owner, c);
+  slab *s = slab_of(p[0]);
+  assert_int_equal(state_of(s), MAIL_PARKED);
+  for (int i = 0; i < 4; i++)
+    give(owner, p[i]);
+  assert_ptr_equal(spare_of(owner, c), s);
+  assert_int_equal(need_of(s), 0);
+  give(owner, p[4]);
+}
+
+static void spares_are_given_back(void **state) {
+  (void)state;
+  take_blocks(2 * PER_SLAB);
+  void *big = take(owner, CLASS_COUNT - 1);
+  slab *s = slab_of(blocks[0]);
+  give_blocks(0, PER_SLAB);
+  assert_int_equal(heap_give_back_spares(owner), SLICE_SIZE);
+  assert_null(spare_of(owner, CLASS));
+  assert_int_equal(s->kind, SLAB_UNUSED);
+  assert_int_equal(map_get(blocks[0]), MAP_NONE);
+  assert_int_equal(heap_give_back_spares(owner), 0);
+  give_blocks(PER_SLAB, PER_SLAB);
+  give(owner, big);
+}
+
+/* ---- Mail ---- */
+
+static void mail_is_used_before_new_memory(void **state) {
+  (void)state;
+  take_blocks(4);
+  assert_null(owner->hot.hand[CLASS]);
+  slab *s = slab_of(blocks[0]);
+  uint32_t threaded = s->threaded;
+  deliver(blocks[2]);
+  assert_int_equal(mail_of(s), 1);
+  assert_sound();
+  assert_ptr_equal(take(owner, CLASS), blocks[2]);
+  assert_int_equal(mail_of(s), 0);
+  assert_int_equal(s->threaded, threaded);
+  assert_sound();
+  give_blocks(0, 4);
+}
+
+/* A refill that takes the local list brings the mail home for the next time. */
+static void mail_comes_along(void **state) {
+  (void)state;
+  take_blocks(4);
+  slab *s = slab_of(blocks[0]);
+  give_blocks(0, 1);
+  deliver(blocks[1]);
+  deliver(blocks[2]);
+  assert_ptr_equal(take(owner, CLASS), blocks[0]);
+  assert_int_equal(mail_of(s), 0);
+  assert_int_equal(length_of(s->free), 2);
+  assert_int_equal(need_of(s), s->threaded - 2);
+  assert_sound();
+  assert_ptr_equal(take(owner, CLASS), blocks[2]);
+  assert_ptr_equal(take(owner, CLASS), blocks[1]);
+  assert_sound();
+  give_blocks(0, 4);
+}
+
+static void a_parked_slab_with_mail_is_queued(void **state) {
+  (void)state;
+  take_blocks(2 * PER_SLAB + 1); /* two full ones, parked */
+  slab *s = slab_of(blocks[0]);
+  deliver(blocks[1]);
+  deliver(blocks[4]);
+  assert_int_equal(state_of(s), MAIL_QUEUED);
+  assert_ptr_equal(load_relaxed(&owner->queue), s);
+  /* It is drained when the open slabs are used up. */
+  for (unsigned i = 2 * PER_SLAB + 1; i < 3 * PER_SLAB; i++)
+    blocks[i] = take(owner, CLASS);
+  assert_int_equal(state_of(s), MAIL_QUEUED);
+  void *p = take(owner, CLASS), *q = take(owner, CLASS);
+  assert_ptr_equal(p, blocks[4]);
+  assert_ptr_equal(q, blocks[1]);
+  assert_null(load_relaxed(&owner->queue));
+  assert_int_equal(slices_used(), 3);
+  assert_sound();
+  give_blocks(0, 3 * PER_SLAB);
+}
+
+static void mail_for_all_of_a_parked_slab_ends_it(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB + 1);
+  slab *s = slab_of(blocks[0]);
+  for (unsigned i = 0; i < PER_SLAB - 1; i++)
+    ((block *)blocks[i])->next = blocks[i + 1];
+  heap_deliver(s, blocks[0], blocks[PER_SLAB - 1], PER_SLAB);
+  assert_int_equal(slices_used(), 1); /* at once, without the owner */
+  assert_int_equal(map_get(blocks[0]), MAP_NONE);
+  assert_int_equal(s->kind, SLAB_UNUSED);
+  assert_null(load_relaxed(&owner->queue));
+  give_blocks(PER_SLAB, 1);
+}
+
+static void mail_for_all_of_a_queued_slab_ends_it(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB + 1);
+  slab *s = slab_of(blocks[0]);
+  for (unsigned i = 0; i < PER_SLAB; i++)
+    deliver(blocks[i]);
+  assert_int_equal(slices_used(), 1);
+  assert_int_equal(map_get(blocks[0]), MAP_NONE);
+  /* The descriptor is on the queue still, so it is not free yet. */
+  assert_int_equal(state_of(s), MAIL_DEAD);
+  assert_int_equal(s->kind, SLAB_SMALL);
+  assert_ptr_equal(load_relaxed(&owner->queue), s);
+  assert_int_equal(descriptors_in_use(), 2);
+  heap_tidy(owner);
+  assert_int_equal(s->kind, SLAB_UNUSED);
+  assert_int_equal(descriptors_in_use(), 1);
+  give_blocks(PER_SLAB, 1);
+}
+
+static void the_owners_free_joins_queued_mail(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB + 1);
+  slab *s = slab_of(blocks[0]);
+  deliver(blocks[0]);
+  give_blocks(1, 2);
+  assert_int_equal(state_of(s), MAIL_QUEUED);
+  assert_int_equal(mail_of(s), 3);
+  assert_null(s->free);
+  assert_int_equal(need_of(s), 1);
+  for (unsigned i = 3; i < PER_SLAB - 1; i++)
+    deliver(blocks[i]);
+  assert_int_equal(slices_used(), 2);
+  give_blocks(PER_SLAB - 1, 1); /* the last one is the owner's */
+  assert_int_equal(slices_used(), 1);
+  assert_int_equal(state_of(s), MAIL_DEAD);
+  give_blocks(PER_SLAB, 1);
+}
+
+/* All came while the owner had it open: what it has of it itself goes too, but the
+ * descriptor stands on its list. */
+static void mail_for_all_of_an_open_slab_ends_it(void **state) {
+  (void)state;
+  for (int tidy = 0; tidy < 2; tidy++) {
+    take_blocks(PER_SLAB);
+    slab *s = slab_of(blocks[0]);
+    give_blocks(0, 3);
+    for (unsigned i = 3; i < PER_SLAB; i++) {
+      assert_int_equal(slices_used(), 1);
+      assert_int_equal(state_of(s), MAIL_OPEN);
+      assert_sound();
+      deliver(blocks[i]);
+    }
+    assert_int_equal(slices_used(), 0);
+    assert_int_equal(state_of(s), MAIL_DEAD);
+    assert_int_equal(map_get(blocks[0]), MAP_NONE);
+    assert_int_equal(descriptors_in_use(), 1);
+    assert_sound();
+    if (tidy)
+      heap_tidy(owner);
+    else /* or the owner wants a block, and finds out */
+      give(owner, take(owner, CLASS));
+    assert_int_equal(descriptors_in_use(), tidy ? 0 : 1);
+    heap_flush(owner);
+    heap_tidy(owner);
+  }
+}
+
+/* What is in the hand, ready for the owner, is not the sender's to end. */
+static void a_block_at_hand_keeps_the_slab(void **state) {
+  (void)state;
+  unsigned c = class_of(64);
+  void *p = take(owner, c); /* the rest of the page is in the hand */
+  slab *s = slab_of(p);
+  deliver(p);
+  assert_int_equal(state_of(s), MAIL_OPEN);
+  assert_int_equal(slices_used(), 1);
+  assert_sound();
+  heap_flush(owner); /* all but the mail is on the list now, the mail is old */
+  assert_int_equal(need_of(s), 1);
+  assert_sound();
+  heap_tidy(owner);
+  assert_int_equal(slices_used(), 0);
+}
+
+/* ---- Sending ---- */
+
+static unsigned waiting(const heap *h) {
+  unsigned n = 0;
+  for (int i = 0; i < SLOT_COUNT; i++)
+    n += h->slots[i].count;
+  return n;
+}
+
+static void blocks_travel_in_batches(void **state) {
+  (void)state;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    size_t batch = (SLOT_BYTES + class_size(c) - 1) / class_size(c);
+    if (batch > SLOT_BLOCKS)
+      batch = SLOT_BLOCKS;
+    void *p[SLOT_BLOCKS];
+    for (size_t i = 0; i < batch; i++)
+      p[i] = take(owner, c);
+    slab *s = slab_of(p[0]);
+    for (size_t i = 0; i < batch; i++) {
+      assert_ptr_equal(slab_of(p[i]), s);
+      assert_int_equal(mail_of(s), 0);
+      assert_int_equal(waiting(other), i);
+      give(other, p[i]);
+      assert_sound();
+    }
+    assert_int_equal(waiting(other), 0);
+    assert_int_equal(mail_of(s), batch);
+    heap_flush(owner);
+    heap_tidy(owner);
+  }
+}
+
+/* More slabs than slots: what stood in the slot goes out. */
+static void slabs_share_slots(void **state) {
+  enum { SLABS = 32, EACH = 128 };
+  unsigned c = class_of(512);
+  (void)state;
+  for (unsigned i = 0; i < SLABS * EACH; i++)
+    assert_non_null(blocks[i] = take(owner, c));
+  for (unsigned round = 0; round < 2; round++)
+    for (unsigned i = 0; i < SLABS; i++) {
+      give(other, blocks[i * EACH + round]);
+      for (int k = 0; k < SLOT_COUNT; k++)
+        if (other->slots[k].count)
+          assert_ptr_equal(slab_of(other->slots[k].head), other->slots[k].slab);
+    }
+  assert_true(waiting(other) <= 2 * SLOT_COUNT);
+  assert_sound();
+  heap_flush(other);
+  assert_int_equal(waiting(other), 0);
+  for (unsigned i = 0; i < SLABS; i++)
+    assert_int_equal(mail_of(slab_of(blocks[i * EACH])), 2);
+  for (unsigned i = 0; i < SLABS * EACH; i++)
+    if (i % EACH > 1)
+      give(owner, blocks[i]);
+}
+
+/* ---- Which slab a refill takes ---- */
+
+/* Two slabs of 1,024 blocks, first the one with `few` free blocks, then the one with
+ * many; all others out. */
+static slab *few_and_many(unsigned few, unsigned many) {
+  unsigned c = class_of(64);
+  for (unsigned i = 0; i < 2048; i++)
+    blocks[i] = take(owner, c);
+  assert_null(owner->hot.hand[c]);
+  give_blocks(1024, few); /* the second slab is not parked yet: it stands in front */
+  give_blocks(0, many);
+  slab *second = slab_of(blocks[1024]);
+  assert_ptr_equal(CONTAINER_OF(owner->avail[c].next, slab, avail), second);
+  assert_ptr_not_equal(slab_of(blocks[0]), second);
+  return second;
+}
+
+static void a_slab_with_few_free_blocks_is_passed_over(void **state) {
+  (void)state;
+  unsigned c = class_of(64);
+  slab *few = few_and_many(3, 500);
+  block *b = heap_refill(owner, c);
+  assert_ptr_not_equal(slab_of(b), few);
+  assert_int_equal(length_of(b), 500);
+  assert_int_equal(need_of(few), 1021);
+  assert_sound();
+  owner->hot.hand[c] = b;
+  heap_flush(owner);
+  give_blocks(500, 524);
+  give_blocks(1027, 1021);
+}
+
+static void a_slab_with_enough_is_not(void **state) {
+  (void)state;
+  unsigned c = class_of(64);
+  slab *first = few_and_many(40, 500);
+  block *b = heap_refill(owner, c);
+  assert_ptr_equal(slab_of(b), first);
+  owner->hot.hand[c] = b;
+  heap_flush(owner);
+  give_blocks(500, 524);
+  give_blocks(1064, 984);
+}
+
+/* ---- Large blocks in front ---- */
+
+static slab *large(size_t slices) {
+  bool zeroed;
+  slab *s = large_take(slices * SLICE_SIZE, 1, &zeroed);
+  assert_non_null(s);
+  return s;
+}
+
+static void a_large_block_in_front(void **state) {
+  (void)state;
+  slab *three = large(3), *again = large(3), *eleven = large(11), *forty = large(40);
+  assert_true(heap_front_give(owner, three));
+  assert_false(heap_front_give(owner, again)); /* the place is taken */
+  assert_false(heap_front_give(owner, eleven)); /* the same place: 11 % 8 */
+  assert_true(heap_front_give(owner, forty));
+  assert_null(heap_front_take(&owner->hot, 11));
+  assert_null(heap_front_take(&owner->hot, 8)); /* 40 stands there */
+  assert_null(heap_front_take(&other->hot, 3));
+  assert_ptr_equal(heap_front_take(&owner->hot, 3), three);
+  assert_null(heap_front_take(&owner->hot, 3));
+  assert_true(heap_front_give(owner, eleven));
+  assert_ptr_equal(heap_front_take(&owner->hot, 40), forty);
+  assert_int_equal(heap_give_back_spares(owner), 11 * SLICE_SIZE);
+  assert_null(heap_front_take(&owner->hot, 11));
+  large_give(three);
+  large_give(again);
+  large_give(forty);
+  large_purge(os_now_ms(), true);
+}
+
+static void the_front_is_bounded(void **state) {
+  (void)state;
+  slab *s[FRONT_COUNT + 1], *most = large(FRONT_SLICES), *more = large(FRONT_SLICES + 1);
+  assert_false(heap_front_give(owner, more));
+  assert_true(heap_front_give(owner, most));
+  slab *one = large(1);
+  assert_false(heap_front_give(owner, one)); /* together they would be too many */
+  assert_ptr_equal(heap_front_take(&owner->hot, FRONT_SLICES), most);
+  size_t kept = 0;
+  for (unsigned i = 0; i <= FRONT_COUNT; i++) {
+    s[i] = large(20 + i);
+    if (heap_front_give(owner, s[i]))
+      kept += 20 + i;
+    else
+      large_give(s[i]);
+    assert_true(kept <= FRONT_SLICES);
+  }
+  assert_true(kept > FRONT_SLICES / 2);
+  assert_int_equal(heap_give_back_spares(owner), kept * SLICE_SIZE);
+  void *p = large_take_nested(100, 8); /* its descriptor goes with it */
+  assert_false(heap_front_give(owner, slab_of(p)));
+  large_give(slab_of(p));
+  large_give(one);
+  large_give(most);
+  large_give(more);
+  large_purge(os_now_ms(), true);
+}
+
+/* ---- Upkeep ---- */
+
+static void upkeep_sends_what_waits(void **state) {
+  (void)state;
+  unsigned c = class_of(64), calls = 0;
+  void *p = take(owner, c);
+  owner->tidied = other->tidied = os_now_ms();
+  give(other, p);
+  while (waiting(other)) {
+    heap_upkeep(other);
+    assert_true(++calls <= 64);
+  }
+  assert_int_equal(mail_of(slab_of(p)), 1);
+  assert_true(calls > 1); /* but not each time */
+  heap_flush(owner);
+}
+
+static void upkeep_minds_the_clock(void **state) {
+  (void)state;
+  take_blocks(PER_SLAB + 1);
+  deliver(blocks[0]);
+  run r;
+  assert_true(supply_take(4, 1, &r));
+  supply_give(r.page, r.start, 4);
+  size_t idle = supply_figures_now().idle;
+  owner->tidied = os_now_ms();
+  for (int i = 0; i < 200; i++)
+    heap_upkeep(owner);
+  assert_int_equal(state_of(slab_of(blocks[0])), MAIL_QUEUED); /* an hour to go */
+  assert_int_equal(supply_figures_now().idle, idle);
+  option_set(OPTION_purge_delay, 0);
+  for (int i = 0; i < 64; i++)
+    heap_upkeep(owner);
+  assert_int_equal(state_of(slab_of(blocks[0])), MAIL_OPEN);
+  assert_true(supply_figures_now().idle < idle);
+  assert_sound();
+  give_blocks(1, PER_SLAB);
+}
+
+static void tidying_takes_in_everything(void **state) {
+  (void)state;
+  take_blocks(3 * PER_SLAB); /* two parked, one open */
+  deliver(blocks[0]);
+  for (unsigned i = PER_SLAB; i < 2 * PER_SLAB; i++)
+    deliver(blocks[i]); /* dead on the queue */
+  deliver(blocks[2 * PER_SLAB]);
+  assert_int_equal(slices_used(), 2);
+  heap_tidy(owner);
+  assert_null(load_relaxed(&owner->queue));
+  assert_int_equal(need_of(slab_of(blocks[0])), PER_SLAB - 1);
+  assert_int_equal(need_of(slab_of(blocks[2 * PER_SLAB])), PER_SLAB - 1);
+  assert_int_equal(mail_of(slab_of(blocks[2 * PER_SLAB])), 0);
+  assert_int_equal(descriptors_in_use(), 2);
+  assert_sound();
+  give_blocks(1, PER_SLAB - 1);
+  give_blocks(2 * PER_SLAB + 1, PER_SLAB - 1);
+}
+
+static void flushing_empties_the_hands(void **state) {
+  (void)state;
+  void *kept = take(owner, class_of(64));
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    give(owner, take(owner, c));
+  heap_flush(owner);
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    assert_null(owner->hot.hand[c]);
+  assert_sound();
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    slab *s = CONTAINER_OF(owner->avail[c].next, slab, avail);
+    assert_true(heap_slab_is_alone(owner, s));
+    assert_int_equal(need_of(s), c == class_of(64)); /* nothing else was out */
+  }
+  heap_tidy(owner);
+  assert_int_equal(slices_used(), 1);
+  give(owner, kept);
+}
+
+/* ---- After fork ---- */
+
+/* The owner's free was interrupted after so many of its steps. */
+enum { LINKED = 1, COUNTED };
+
+static void repair(heap *h) {
+  h->needs_repair = true;
+  heap_repair_all();
+  h->needs_repair = false;
+}
+
+static void free_up_to(void *p, int step) {
+  slab *s = slab_of(p);
+  block *b = p;
+  b->next = s->free;
+  s->free = b;
+  if (step == COUNTED)
+    sub_relaxed(&s->need, 1);
+}
+
+static void repairing_an_open_slab(void **state) {
+  (void)state;
+  for (int step = LINKED; step <= COUNTED; step++) {
+    take_blocks(PER_SLAB);
+    slab *s = slab_of(blocks[0]);
+    give_blocks(0, 2);
+    free_up_to(blocks[2], step);
+    repair(owner);
+    assert_int_equal(need_of(s), PER_SLAB - 3);
+    assert_sound();
+    give_blocks(3, PER_SLAB - 3);
+  }
+}
+
+static void repairing_an_emptied_slab(void **state) {
+  (void)state;
+  for (int step = LINKED; step <= COUNTED; step++) {
+    take_blocks(PER_SLAB + 1);
+    slab *s = slab_of(blocks[0]), *other_slab = slab_of(blocks[PER_SLAB]);
+    give_blocks(0, PER_SLAB - 1);
+    free_up_to(blocks[PER_SLAB - 1], step);
+    repair(owner);
+    assert_ptr_equal(spare_of(owner, CLASS), s);
+    assert_int_equal(need_of(s), 0);
+    assert_sound();
+    free_up_to(blocks[PER_SLAB], step); /* the last one of the only slab left */
+    repair(owner);
+    assert_int_equal(need_of(other_slab), 0);
+    assert_ptr_equal(spare_of(owner, CLASS), s); /* stays as it is */
+    assert_sound();
+    repair(owner);
+    assert_int_equal(need_of(other_slab), 0);
+    assert_sound();
+    heap_tidy(owner);
+  }
+}
+
+static void repairing_a_parked_slab(void **state) {
+  (void)state;
+  for (int step = LINKED; step <= COUNTED; step++) {
+    take_blocks(PER_SLAB + 1);
+    slab *s = slab_of(blocks[0]);
+    assert_int_equal(state_of(s), MAIL_PARKED);
+    free_up_to(blocks[0], step);
+    repair(owner);
+    assert_int_equal(state_of(s), MAIL_OPEN);
+    assert_int_equal(need_of(s), PER_SLAB - 1);
+    assert_sound();
+    give_blocks(1, PER_SLAB);
+    heap_tidy(owner);
+  }
+}
+
+static void repairing_a_queued_slab(void **state) {
+  (void)state;
+  for (int step = LINKED; step <= COUNTED; step++) {
+    take_blocks(PER_SLAB + 1);
+    slab *s = slab_of(blocks[0]);
+    deliver(blocks[0]);
+    free_up_to(blocks[1], step);
+    repair(owner);
+    assert_int_equal(state_of(s), MAIL_QUEUED);
+    assert_int_equal(mail_of(s), 2);
+    assert_null(s->free);
+    assert_int_equal(need_of(s), 1);
+    assert_sound();
+    give_blocks(2, PER_SLAB - 1);
+    heap_tidy(owner);
+  }
+}
+
+static void repair_leaves_other_heaps_alone(void **state) {
+  (void)state;
+  unsigned c = class_of(64);
+  void *p = take(other, c), *q = take(other, c);
+  give(other, p);
+  slab *s = slab_of(p);
+  uint32_t need = need_of(s);
+  free_up_to(q, LINKED);
+  repair(owner);
+  assert_int_equal(need_of(s), need);
+  sub_relaxed(&s->need, 1);
+  assert_sound();
+}
+
+/* ---- The check itself ---- */
+
+static unsigned check_quietly(void) {
+  int saved = stderr_silence();
+  unsigned wrong = heap_check(owner);
+  stderr_restore(saved);
+  return wrong;
+}
+
+static void the_check_sees_what_is_wrong(void **state) {
+  (void)state;
+  take_blocks(3);
+  give_blocks(0, 1);
+  give_blocks(1, 1);
+  slab *s = slab_of(blocks[2]);
+  add_relaxed(&s->need, 1);
+  assert_int_equal(check_quietly(), 1);
+  sub_relaxed(&s->need, 1);
+  store_relaxed(&s->owner, other);
+  assert_int_equal(check_quietly(), 1);
+  store_relaxed(&s->owner, owner);
+  map_set(s->start, 1, map_entry_of(s, other->hot.tag));
+  assert_int_equal(check_quietly(), 1);
+  map_set(s->start, 1, map_entry_of(s, owner->hot.tag));
+  uint64_t mail = load_relaxed(&s->mail);
+  store_relaxed(&s->mail, mail | MAIL_PARKED);
+  assert_int_equal(check_quietly(), 1);
+  store_relaxed(&s->mail, mail);
+  block *inside = (block *)((char *)blocks[1] + 64), *next = s->free->next;
+  s->free->next = inside;
+  inside->next = NULL;
+  assert_int_equal(check_quietly(), 1);
+  s->free->next = next;
+  give_blocks(2, 1);
+}
+
+/* ---- Short of memory ---- */
+
+static void run_out(void) {
+  enum { MOST = 20000 };
+  static void *got[MOST];
+  unsigned c = class_of(8192), n = 0;
+  limit_address_space(48 * MIB);
+  while (n < MOST && (got[n] = take(owner, c)))
+    n++;
+  REQUIRE(n > 1000 && n < MOST);
+  REQUIRE(take(owner, c) == NULL);
+  REQUIRE(heap_check(owner) == 0 && supply_check() == 0);
+  give(owner, got[--n]);
+  REQUIRE((got[n++] = take(owner, c)) != NULL); /* what is freed is to be had */
+  unlimit_address_space();
+  REQUIRE((got[n++] = take(owner, c)) != NULL);
+  while (n-- > 0)
+    give(owner, got[n]);
+  heap_flush(owner);
+  heap_tidy(owner);
+  REQUIRE(heap_check(owner) == 0 && slices_used() == 0);
+}
+
+static void when_memory_runs_out(void **state) {
+  (void)state;
+  if (SANITIZED)
+    skip();
+  in_child(run_out);
+}
+
+static atomic_u32 stop; /* what other threads do */
+
+/* ---- Parking while mail comes ---- */
+
+/* The other thread sends every block home as soon as it gets it, so the owner parks
+ * slabs, and finds them queued or gone, at any moment of a delivery. */
+enum { BELT = 8, CARRIED = 100000 };
+static _Atomic(block *) belt[BELT];
+
+static void *send_home(void *unused) {
+  (void)unused;
+  run_on(1);
+  for (unsigned i = 0; i < CARRIED; i++) {
+    block *b;
+    for (unsigned spins = 0; !(b = exchange_acquire(&belt[i % BELT], NULL)); spins++)
+      if (spins > 500)
+        sched_yield();
+    deliver(b);
+  }
+  return NULL;
+}
+
+static void parking_while_mail_comes(void **state) {
+  pthread_t sender;
+  (void)state;
+  run_on(0);
+  assert_int_equal(pthread_create(&sender, NULL, send_home, NULL), 0);
+  for (unsigned i = 0; i < CARRIED; i++) {
+    block *b = take(owner, CLASS_COUNT - 1); /* 4 in a slab */
+    slab *s = slab_of(b);
+    REQUIRE(need_of(s) >= 1 && need_of(s) <= s->threaded);
+    for (unsigned spins = 0; load_acquire(&belt[i % BELT]); spins++)
+      if (spins > 500)
+        sched_yield();
+    store_release(&belt[i % BELT], b);
+  }
+  pthread_join(sender, NULL);
+  run_anywhere();
+}
+
+/* ---- Spares while the helper takes them ---- */
+
+static void *take_spares_away(void *unused) {
+  (void)unused;
+  run_on(1);
+  while (!load_relaxed(&stop))
+    heap_give_back_spares(owner);
+  return NULL;
+}
+
+static void a_spare_belongs_to_who_takes_it(void **state) {
+  pthread_t helper;
+  unsigned c = CLASS_COUNT - 1;
+  void *p[5];
+  (void)state;
+  run_on(0);
+  store_relaxed(&stop, 0);
+  assert_int_equal(pthread_create(&helper, NULL, take_spares_away, NULL), 0);
+  for (int round = 0; round < 30000; round++) {
+    for (int i = 0; i < 5; i++)
+      REQUIRE((p[i] = take(owner, c)) != NULL);
+    for (int i = 0; i < 5; i++) /* two slabs empty, one after the other */
+      give(owner, p[i]);
+  }
+  store_relaxed(&stop, 1);
+  pthread_join(helper, NULL);
+  run_anywhere();
+}
+
+/* ---- Everybody at once ---- */
+
+/* Blocks go from thread to thread through the places. Each says in its first words
+ * how large it is, and repeats it at its end. */
+enum { PLACES = 256, ROUNDS = 60000 };
+static _Atomic(uint64_t *) places[PLACES];
+
+static uint64_t *stamped(heap *h, uint64_t *seed) {
+  unsigned c = random_next(seed) % 16
+                   ? 1 + (unsigned)(random_next(seed) % 24)
+                   : 1 + (unsigned)(random_next(seed) % (CLASS_COUNT - 1));
+  uint64_t *p = take(h, c);
+  REQUIRE(p != NULL);
+  p[0] = class_size(c);
+  p[class_size(c) / 8 - 1] = class_size(c);
+  return p;
+}
+
+static void free_stamped(heap *h, uint64_t *p) {
+  if (!p)
+    return;
+  REQUIRE(p[0] == slab_of(p)->block_size);
+  REQUIRE(p[p[0] / 8 - 1] == p[0]);
+  if (h)
+    give(h, p);
+  else
+    deliver(p); /* a thread without a heap */
+}
+
+static void *play(void *argument) {
+  heap *h = argument;
+  uint64_t seed = (uintptr_t)h;
+  run_on((unsigned)(h - heaps));
+  for (int i = 0; i < ROUNDS; i++) {
+    uint64_t *p = random_next(&seed) % 8 ? stamped(h, &seed) : NULL;
+    free_stamped(h, exchange_acq_rel(&places[random_next(&seed) % PLACES], p));
+    if (i % 64 == 0)
+      heap_upkeep(h);
+    if (i % 5000 == 0)
+      heap_tidy(h);
+  }
+  heap_flush(h);
+  return NULL;
+}
+
+static void *only_free(void *unused) {
+  uint64_t seed = 99;
+  (void)unused;
+  while (!load_relaxed(&stop)) {
+    free_stamped(NULL, exchange_acq_rel(&places[random_next(&seed) % PLACES], NULL));
+    if (random_next(&seed) % 1024 == 0)
+      for (int i = 0; i < HEAPS; i++)
+        heap_give_back_spares(&heaps[i]); /* as the helper does */
+  }
+  return NULL;
+}
+
+static void blocks_go_from_heap_to_heap(void **state) {
+  pthread_t players[HEAPS], freer;
+  (void)state;
+  option_set(OPTION_purge_delay, 0);
+  store_relaxed(&stop, 0);
+  assert_int_equal(pthread_create(&freer, NULL, only_free, NULL), 0);
+  for (int i = 0; i < HEAPS; i++)
+    assert_int_equal(pthread_create(&players[i], NULL, play, &heaps[i]), 0);
+  for (int i = 0; i < HEAPS; i++)
+    pthread_join(players[i], NULL);
+  store_relaxed(&stop, 1);
+  pthread_join(freer, NULL);
+  assert_sound();
+  for (int i = 0; i < PLACES; i++)
+    free_stamped(owner, exchange_acq_rel(&places[i], NULL));
+  heap_flush(owner);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(a_refill),
+      TEST(no_block_is_given_twice),
+      TEST(the_block_freed_last_comes_first),
+      TEST(a_slab_without_free_blocks_is_parked),
+      TEST(the_owners_free_opens_it_again),
+      TEST(the_last_slab_stays_open),
+      TEST(one_more_empty_slab_is_kept),
+      TEST(the_kept_slab_is_used_before_a_new_one),
+      TEST(the_last_block_goes_back_to_the_hand),
+      TEST(but_not_always),
+      TEST(a_parked_slab_may_empty_at_once),
+      TEST(spares_are_given_back),
+      TEST(mail_is_used_before_new_memory),
+      TEST(mail_comes_along),
+      TEST(a_parked_slab_with_mail_is_queued),
+      TEST(mail_for_all_of_a_parked_slab_ends_it),
+      TEST(mail_for_all_of_a_queued_slab_ends_it),
+      TEST(the_owners_free_joins_queued_mail),
+      TEST(mail_for_all_of_an_open_slab_ends_it),
+      TEST(a_block_at_hand_keeps_the_slab),
+      TEST(blocks_travel_in_batches),
+      TEST(slabs_share_slots),
+      TEST(a_slab_with_few_free_blocks_is_passed_over),
+      TEST(a_slab_with_enough_is_not),
+      TEST(a_large_block_in_front),
+      TEST(the_front_is_bounded),
+      TEST(upkeep_sends_what_waits),
+      TEST(upkeep_minds_the_clock),
+      TEST(tidying_takes_in_everything),
+      TEST(flushing_empties_the_hands),
+      TEST(repairing_an_open_slab),
+      TEST(repairing_an_emptied_slab),
+      TEST(repairing_a_parked_slab),
+      TEST(repairing_a_queued_slab),
+      TEST(repair_leaves_other_heaps_alone),
+      TEST(the_check_sees_what_is_wrong),
+      TEST(when_memory_runs_out),
+      TEST(parking_while_mail_comes),
+      TEST(a_spare_belongs_to_who_takes_it),
+      TEST(blocks_go_from_heap_to_heap),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

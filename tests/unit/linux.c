@@ -1,0 +1,478 @@
+/* The contract of os/os.h, on the platform that this machine has. */
+#include "unit.h"
+
+#include <signal.h>
+
+#include "os/os.h"
+
+static size_t page; /* of the system */
+
+static int setup(void **state) {
+  (void)state;
+  alarm(60);
+  page = (size_t)sysconf(_SC_PAGESIZE);
+  return 0;
+}
+
+static size_t mapped_bytes(void) {
+  unsigned long pages = 0;
+  FILE *f = fopen("/proc/self/statm", "r");
+  assert_non_null(f);
+  assert_int_equal(fscanf(f, "%lu", &pages), 1);
+  fclose(f);
+  return pages * page;
+}
+
+/* ---- Reserving and committing ---- */
+
+static void the_page_size(void **state) {
+  (void)state;
+  assert_int_equal(os_page(), page);
+  assert_int_equal(os_page(), page); /* the remembered one */
+}
+
+static void reserved_memory_is_out_of_reach(void **state) {
+  (void)state;
+  char *p = os_reserve(16 * page, page);
+  assert_non_null(p);
+  for (int i = 0; i < 16; i++) {
+    assert_true(is_mapped(p + i * page));
+    assert_false(is_readable(p + i * page));
+    assert_false(is_writable(p + i * page));
+  }
+  os_unmap(p, 16 * page);
+  assert_false(is_mapped(p));
+}
+
+static void committed_memory_is_zero(void **state) {
+  (void)state;
+  char *p = os_reserve(16 * page, page);
+  assert_non_null(p);
+  assert_true(os_commit(p + 4 * page, 4 * page));
+  assert_false(is_readable(p + 3 * page));
+  assert_false(is_readable(p + 8 * page));
+  assert_true(all_bytes(p + 4 * page, 4 * page, 0));
+  memset(p + 4 * page, 1, 4 * page);
+  assert_true(os_commit(p, 16 * page)); /* what was committed keeps its contents */
+  assert_true(all_bytes(p + 4 * page, 4 * page, 1));
+  assert_true(all_bytes(p, 4 * page, 0));
+  os_unmap(p, 16 * page);
+}
+
+static void alignment_leaves_nothing_over(void **state) {
+  static const size_t sizes[] = {1, 5, 16, 512, 800};
+  (void)state;
+  for (size_t align = page; align <= 1024 * MIB; align *= 2)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+      size_t size = sizes[i] * page, before = mapped_bytes();
+      char *reserved = os_reserve(size, align), *mapped = os_map(size, align);
+      assert_non_null(reserved);
+      assert_non_null(mapped);
+      assert_int_equal((uintptr_t)reserved % align, 0);
+      assert_int_equal((uintptr_t)mapped % align, 0);
+      if (!SANITIZED)
+        assert_int_equal(mapped_bytes() - before, 2 * size);
+      assert_true(is_mapped(reserved) && is_mapped(reserved + size - 1));
+      assert_true(all_bytes(mapped, size, 0));
+      memset(mapped, 1, size);
+      os_unmap(reserved, size);
+      os_unmap(mapped, size);
+      if (!SANITIZED)
+        assert_int_equal(mapped_bytes(), before);
+    }
+}
+
+static void too_much_is_refused(void **state) {
+  (void)state;
+  errno = 77;
+  assert_null(os_reserve((size_t)1 << 50, page));
+  assert_null(os_map((size_t)1 << 50, page));
+  assert_null(os_map(page, (size_t)1 << 50));
+  assert_null(
+      os_reserve(SIZE_MAX & ~(page - 1), (size_t)1 << 32)); /* the sum overflows */
+  assert_int_equal(errno, 77);
+}
+
+static void under_a_limit(void) {
+  errno = 77;
+  REQUIRE(!os_memory_limited());
+  limit_address_space(64 * MIB);
+  errno = 77;
+  REQUIRE(os_memory_limited());
+  char *p = os_reserve(32 * MIB, 2 * MIB);
+  REQUIRE(p != NULL && os_commit(p, 32 * MIB));
+  REQUIRE(os_reserve(48 * MIB, 2 * MIB) == NULL);
+  REQUIRE(os_map(48 * MIB, page) == NULL);
+  REQUIRE(!os_grow_in_place(p, 32 * MIB, 96 * MIB));
+  os_unmap(p, 32 * MIB);
+  REQUIRE((p = os_map(48 * MIB, page)) != NULL);
+  REQUIRE(errno == 77);
+  os_unmap(p, 48 * MIB);
+  unlimit_address_space();
+  REQUIRE(!os_memory_limited());
+  struct rlimit data = {1024 * MIB, RLIM_INFINITY};
+  REQUIRE(setrlimit(RLIMIT_DATA, &data) == 0);
+  REQUIRE(os_memory_limited());
+}
+
+static void a_limit_set_later_is_met(void **state) {
+  (void)state;
+  if (SANITIZED)
+    skip();
+  in_child(under_a_limit);
+}
+
+/* ---- Giving back ---- */
+
+static void purged_memory_is_zero(void **state) {
+  (void)state;
+  char *p = os_map(64 * page, page);
+  assert_non_null(p);
+  os_avoid_huge_pages(p, 64 * page);
+  memset(p, 1, 64 * page);
+  assert_int_equal(resident_pages(p, 64 * page), 64);
+  assert_true(os_purge(p + 8 * page, 16 * page));
+  assert_int_equal(resident_pages(p, 64 * page), 48);
+  assert_true(all_bytes(p, 8 * page, 1));
+  assert_true(all_bytes(p + 8 * page, 16 * page, 0));
+  assert_true(all_bytes(p + 24 * page, 40 * page, 1));
+  memset(p + 8 * page, 2, 16 * page);
+  os_unmap(p, 64 * page);
+}
+
+static void locked_memory_is_kept(void **state) {
+  (void)state;
+  char *p = os_map(2 * page, page);
+  assert_non_null(p);
+  memset(p, 1, 2 * page);
+  if (!lock_in_memory(p, page))
+    skip();
+  errno = 77;
+  assert_false(os_purge(p, page));
+  assert_int_equal(errno, 77);
+  assert_true(all_bytes(p, 2 * page, 1));
+  unlock_in_memory(p, page);
+  assert_true(os_purge(p, 2 * page));
+  assert_true(all_bytes(p, 2 * page, 0));
+  os_unmap(p, 2 * page);
+}
+
+/* The flags of the mapping at p, two letters each. */
+static bool has_flag(const void *p, const char *flag) {
+  FILE *f = fopen("/proc/self/smaps", "r");
+  char line[512];
+  unsigned long first, end;
+  bool here = false, found = false;
+  assert_non_null(f);
+  while (fgets(line, sizeof line, f))
+    if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
+      here = first <= (uintptr_t)p && (uintptr_t)p < end;
+    else if (here && !strncmp(line, "VmFlags:", 8))
+      found = strstr(line, flag) != NULL;
+  fclose(f);
+  return found;
+}
+
+static void huge_pages_are_avoided(void **state) {
+  (void)state;
+  char *p = os_map(4 * MIB, 2 * MIB);
+  assert_non_null(p);
+  if (madvise(p, page, MADV_NOHUGEPAGE) != 0)
+    skip(); /* a system without huge pages */
+  assert_false(has_flag(p + 2 * MIB, " nh"));
+  os_avoid_huge_pages(p, 4 * MIB);
+  assert_true(has_flag(p + 2 * MIB, " nh"));
+  os_unmap(p, 4 * MIB);
+}
+
+static void residence_is_seen(void **state) {
+  (void)state;
+  if (SANITIZED)
+    skip();
+  char *p = os_map(16 * MIB, page);
+  assert_non_null(p);
+  os_avoid_huge_pages(p, 16 * MIB);
+  size_t before = os_resident();
+  memset(p, 1, 16 * MIB);
+  size_t during = os_resident();
+  os_unmap(p, 16 * MIB);
+  assert_in_range(during - before, 15 * MIB, 18 * MIB);
+  assert_true(os_resident() <= before + 1 * MIB);
+}
+
+/* ---- Growing and moving ---- */
+
+static void growing_in_place(void **state) {
+  (void)state;
+  char *p = os_map(8 * page, page);
+  assert_non_null(p);
+  os_unmap(p + 4 * page, 4 * page); /* room */
+  memset(p, 1, 4 * page);
+  assert_true(os_grow_in_place(p, 4 * page, 8 * page));
+  assert_true(all_bytes(p, 4 * page, 1));
+  assert_true(all_bytes(p + 4 * page, 4 * page, 0));
+  memset(p + 4 * page, 1, 4 * page);
+  os_unmap(p, 8 * page);
+}
+
+static void nothing_is_overgrown(void **state) {
+  (void)state;
+  char *p = os_reserve(8 * page, page); /* another mapping right behind */
+  assert_non_null(p);
+  assert_true(os_commit(p, 4 * page));
+  memset(p, 1, 4 * page);
+  errno = 77;
+  assert_false(os_grow_in_place(p, 4 * page, 6 * page));
+  assert_int_equal(errno, 77);
+  assert_true(all_bytes(p, 4 * page, 1));
+  assert_false(is_readable(p + 4 * page));
+  os_unmap(p, 8 * page);
+}
+
+static void move_to(size_t from_pages, size_t to_pages) {
+  char *p = os_map(from_pages * page, page);
+  char *target = os_reserve(to_pages * page, 64 * KIB);
+  size_t kept = from_pages < to_pages ? from_pages : to_pages;
+  assert_non_null(p);
+  assert_non_null(target);
+  for (size_t i = 0; i < from_pages; i++)
+    memset(p + i * page, (int)i + 1, page);
+  assert_true(os_move(p, from_pages * page, target, to_pages * page));
+  assert_false(is_mapped(p));
+  assert_false(is_mapped(p + (from_pages - 1) * page));
+  for (size_t i = 0; i < kept; i++)
+    assert_true(all_bytes(target + i * page, page, (int)i + 1));
+  assert_true(all_bytes(target + kept * page, (to_pages - kept) * page, 0));
+  memset(target, 9, to_pages * page);
+  os_unmap(target, to_pages * page);
+}
+
+static void moving(void **state) {
+  (void)state;
+  move_to(8, 8);
+  move_to(8, 64);
+  move_to(64, 8);
+}
+
+static void move_what_is_not_there(void) {
+  char *target = os_reserve(8 * page, page);
+  char *p = os_map(4 * page, page);
+  REQUIRE(p && target);
+  os_unmap(p, 4 * page);
+  errno = 77;
+  REQUIRE(!os_move(p, 4 * page, target, 8 * page));
+  REQUIRE(errno == 77);
+}
+
+static void a_refused_move(void **state) {
+  (void)state;
+  in_child(move_what_is_not_there);
+}
+
+/* ---- Time ---- */
+
+static void the_clock(void **state) {
+  (void)state;
+  uint64_t before = os_now_ms(), last = before;
+  for (int i = 0; i < 20000; i++) {
+    uint64_t now = os_now_ms();
+    assert_true(now >= last);
+    last = now;
+  }
+  uint64_t exact = clock_ms(CLOCK_MONOTONIC);
+  before = os_now_ms();
+  os_sleep_ms(60);
+  assert_in_range(clock_ms(CLOCK_MONOTONIC) - exact, 60, 5000);
+  assert_in_range(os_now_ms() - before, 40, 5000);
+}
+
+/* ---- Threads ---- */
+
+static atomic_u32 word;
+static atomic_word other_self;
+
+static void *wait_for_change(void *unused) {
+  (void)unused;
+  store_release(&other_self, os_thread_self());
+  while (load_acquire(&word) == 1)
+    os_wait(&word, 1, 0);
+  return NULL;
+}
+
+static void waiting_and_waking(void **state) {
+  pthread_t thread;
+  clockid_t clock;
+  (void)state;
+  store_relaxed(&word, 1);
+  assert_int_equal(pthread_create(&thread, NULL, wait_for_change, NULL), 0);
+  sleep_ms(150);
+  assert_int_equal(pthread_getcpuclockid(thread, &clock), 0);
+  assert_in_range(clock_ms(clock), 0, 50); /* it sleeps */
+  store_release(&word, 2);
+  os_wake_one(&word);
+  pthread_join(thread, NULL);
+  assert_int_not_equal(os_thread_self(), 0);
+  assert_int_equal(os_thread_self(), os_thread_self());
+  assert_int_not_equal(os_thread_self(), load_acquire(&other_self));
+}
+
+static void waiting_ends_by_itself(void **state) {
+  (void)state;
+  store_relaxed(&word, 3);
+  errno = 77;
+  uint64_t before = clock_ms(CLOCK_MONOTONIC);
+  os_wait(&word, 4, 0); /* has changed already */
+  assert_in_range(clock_ms(CLOCK_MONOTONIC) - before, 0, 1000);
+  before = clock_ms(CLOCK_MONOTONIC);
+  os_wait(&word, 3, 40);
+  assert_in_range(clock_ms(CLOCK_MONOTONIC) - before, 39, 5000);
+  before = clock_ms(CLOCK_MONOTONIC);
+  os_wait(&word, 3, 1050);
+  assert_in_range(clock_ms(CLOCK_MONOTONIC) - before, 1049, 5000);
+  assert_int_equal(errno, 77);
+}
+
+static struct {
+  atomic_u32 done;
+  sigset_t blocked, restored;
+  char name[32];
+  int detached;
+  bool initial;
+  unsigned threads;
+} seen;
+
+static void *look_around(void *argument) {
+  REQUIRE(argument == NULL);
+  pthread_attr_t attributes;
+  REQUIRE(pthread_getattr_np(pthread_self(), &attributes) == 0);
+  pthread_attr_getdetachstate(&attributes, &seen.detached);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, NULL, &seen.blocked);
+  os_thread_name("masu-test");
+  pthread_getname_np(pthread_self(), seen.name, sizeof seen.name);
+  seen.initial = os_thread_is_initial();
+  seen.threads = os_thread_count();
+  os_thread_signals_restore();
+  pthread_sigmask(SIG_SETMASK, NULL, &seen.restored);
+  store_release(&seen.done, 1);
+  return NULL;
+}
+
+static void a_thread_of_our_own(void **state) {
+  sigset_t one, before, after;
+  (void)state;
+  unsigned threads = os_thread_count(); /* a sanitizer may have its own */
+  assert_in_range(threads, 1, 3);
+  assert_true(os_thread_is_initial());
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &one, NULL);
+  pthread_sigmask(SIG_SETMASK, NULL, &before);
+  assert_true(os_thread_start(look_around));
+  pthread_sigmask(SIG_SETMASK, NULL, &after);
+  while (!load_acquire(&seen.done))
+    sleep_ms(1);
+  assert_string_equal(seen.name, "masu-test");
+  assert_int_equal(seen.detached, PTHREAD_CREATE_DETACHED);
+  assert_false(seen.initial);
+  assert_int_equal(seen.threads, threads + 1);
+  for (int signal = 1; signal < 32; signal++) {
+    if (signal != SIGKILL && signal != SIGSTOP)
+      assert_int_equal(sigismember(&seen.blocked, signal), 1);
+    assert_int_equal(sigismember(&after, signal), sigismember(&before, signal));
+    assert_int_equal(sigismember(&seen.restored, signal), sigismember(&before, signal));
+  }
+  pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+/* ---- Process ---- */
+
+static void the_environment(void **state) {
+  (void)state;
+  unsigned seen_variables = 0;
+  for (char **variable = environ; *variable; variable++) {
+    char name[256];
+    size_t length = strcspn(*variable, "=");
+    if (length == 0 || length >= sizeof name - 1)
+      continue;
+    seen_variables++;
+    memcpy(name, *variable, length);
+    name[length] = 0;
+    assert_non_null(os_environment(name));
+    assert_string_equal(os_environment(name), getenv(name));
+    strcpy(name + length, "_"); /* neither longer nor shorter ones */
+    if (!getenv(name))
+      assert_null(os_environment(name));
+    name[length - 1] = 0;
+    if (!getenv(name))
+      assert_null(os_environment(name));
+  }
+  assert_true(seen_variables > 0);
+  assert_null(os_environment("MASU_NO_SUCH_VARIABLE"));
+  assert_int_equal(os_process_id(), getpid());
+  assert_string_equal(os_program_name(), program_invocation_short_name);
+}
+
+static int pipe_ends[2];
+enum { MUCH = 300000 };
+
+/* More than the pipe holds. */
+static void write_much(void) {
+  static char text[MUCH];
+  for (int i = 0; i < MUCH; i++)
+    text[i] = (char)(i % 251);
+  REQUIRE(dup2(pipe_ends[1], STDERR_FILENO) >= 0);
+  close(pipe_ends[0]);
+  errno = 77;
+  os_write_stderr(text, sizeof text);
+  close(STDERR_FILENO);
+  os_write_stderr(text, 1); /* gives up */
+  _exit(errno == 77 ? 0 : 1);
+}
+
+static void writing_to_stderr(void **state) {
+  static char read_back[MUCH + 1];
+  (void)state;
+  assert_int_equal(pipe(pipe_ends), 0);
+  pid_t child = _Fork();
+  if (child == 0)
+    write_much();
+  close(pipe_ends[1]);
+  size_t length = 0;
+  for (ssize_t n;
+       (n = read(pipe_ends[0], read_back + length, sizeof read_back - length)) > 0;)
+    length += (size_t)n;
+  close(pipe_ends[0]);
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  assert_int_equal(length, MUCH);
+  for (int i = 0; i < MUCH; i++)
+    assert_int_equal((unsigned char)read_back[i], i % 251);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_page_size),
+      cmocka_unit_test(reserved_memory_is_out_of_reach),
+      cmocka_unit_test(committed_memory_is_zero),
+      cmocka_unit_test(alignment_leaves_nothing_over),
+      cmocka_unit_test(too_much_is_refused),
+      cmocka_unit_test(a_limit_set_later_is_met),
+      cmocka_unit_test(purged_memory_is_zero),
+      cmocka_unit_test(locked_memory_is_kept),
+      cmocka_unit_test(huge_pages_are_avoided),
+      cmocka_unit_test(residence_is_seen),
+      cmocka_unit_test(growing_in_place),
+      cmocka_unit_test(nothing_is_overgrown),
+      cmocka_unit_test(moving),
+      cmocka_unit_test(a_refused_move),
+      cmocka_unit_test(the_clock),
+      cmocka_unit_test(waiting_and_waking),
+      cmocka_unit_test(waiting_ends_by_itself),
+      cmocka_unit_test(a_thread_of_our_own),
+      cmocka_unit_test(the_environment),
+      cmocka_unit_test(writing_to_stderr),
+  };
+  return cmocka_run_group_tests(tests, setup, NULL);
+}
