@@ -1,0 +1,1 @@
+"""The masu command: runs programs on the masu memory allocator."""

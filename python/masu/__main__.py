@@ -1,0 +1,3 @@
+from masu.cli import main
+
+main()

@@ -1,0 +1,113 @@
+"""What a program file is, before it is run: found as a shell finds it, and whether
+LD_PRELOAD will reach it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from masu.messages import CANNOT_EXECUTE, NOT_FOUND
+
+ELF_MAGIC = b"\x7fELF"
+PT_INTERP = 3
+
+
+class NotRunnable(Exception):
+    """Carries the exit status that a shell would give."""
+
+    def __init__(self, text: str, status: int):
+        super().__init__(text)
+        self.status = status
+
+
+def find_program(name: str) -> str:
+    """The file that a shell would run for this name."""
+    path = name if "/" in name else shutil.which(name)
+    if path is None:
+        raise NotRunnable(f"{name}: command not found", NOT_FOUND)
+    if not os.path.exists(path):
+        raise NotRunnable(f"{name}: no such file", NOT_FOUND)
+    if os.path.isdir(path):
+        raise NotRunnable(f"{name}: is a directory", CANNOT_EXECUTE)
+    if not os.access(path, os.X_OK):
+        raise NotRunnable(f"{name}: permission denied", CANNOT_EXECUTE)
+    return path
+
+
+def why_preload_fails(path: str, library: Path) -> str | None:
+    """Why LD_PRELOAD would have no effect on this program, or None."""
+    try:
+        path = _follow_interpreters(path)
+        elf, ours = _read_elf(path), _read_elf(library)
+    except (OSError, ValueError):
+        return None  # not readable or not ELF: let the system decide
+    if elf.machine != ours.machine:
+        return f"{path} is for another kind of processor than masu"
+    if not elf.has_interpreter and not os.path.basename(path).startswith("ld-"):
+        return f"{path} is statically linked"
+    return _why_secure(path)
+
+
+def _follow_interpreters(path: str) -> str:
+    """The ELF file that runs in the end: scripts name their interpreter."""
+    for _ in range(5):  # as deep as Linux goes
+        with open(path, "rb") as file:
+            line = file.read(256).split(b"\n")[0]
+        if not line.startswith(b"#!"):
+            return path
+        words = os.fsdecode(line[2:]).split()
+        if not words:
+            return path
+        path = words[0]
+        # env looks the name up: "#!/usr/bin/env -S NAME=VALUE program -option"
+        if os.path.basename(path) == "env":
+            names = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
+            path = (names and shutil.which(names[0])) or path
+    return path
+
+
+@dataclass
+class _Elf:
+    machine: tuple  # (64 bits?, little endian?, processor)
+    has_interpreter: bool  # a dynamic linker, which reads LD_PRELOAD
+
+
+def _read_elf(path: str | Path) -> _Elf:
+    with open(path, "rb") as file:
+        return _parse_elf(file)
+
+
+def _parse_elf(file: BinaryIO) -> _Elf:
+    ident = file.read(64)
+    if ident[:4] != ELF_MAGIC or len(ident) < 52 or ident[4] not in (1, 2) or ident[5] not in (1, 2):
+        raise ValueError("not ELF")
+    wide, little = ident[4] == 2, ident[5] == 1
+
+    def number(offset: int, size: int, data: bytes = ident) -> int:
+        return int.from_bytes(data[offset : offset + size], "little" if little else "big")
+
+    table, entry_size, entries = (
+        (number(32, 8), number(54, 2), number(56, 2))
+        if wide
+        else (number(28, 4), number(42, 2), number(44, 2))
+    )
+    file.seek(table)
+    headers = file.read(entry_size * entries)
+    types = [number(i * entry_size, 4, headers) for i in range(entries)]
+    return _Elf((wide, little, number(18, 2)), PT_INTERP in types)
+
+
+def _why_secure(path: str) -> str | None:
+    """The dynamic linker ignores LD_PRELOAD where a program gains rights."""
+    status = os.stat(path)
+    gains_user = status.st_mode & stat.S_ISUID and status.st_uid != os.getuid()
+    gains_group = status.st_mode & stat.S_ISGID and status.st_gid != os.getgid()
+    if gains_user or gains_group:
+        return f"{path} is setuid or setgid"
+    if os.getuid() != 0 and "security.capability" in os.listxattr(path):
+        return f"{path} has file capabilities"
+    return None
