@@ -189,7 +189,8 @@ static bool grow(void) {
   while (!(page = region_next_page()))
     if (!region_add())
       return false;
-  page->region->used++; /* keeps the region while the lock is off */
+  page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
+  page->region->used++;
   supply.in_transit++;
   lock_drop(LOCK_SUPPLY);
   bool committed = os_commit(page->base, HUGE_SIZE);
@@ -342,6 +343,7 @@ static void aging_enter(hpage *page, uint64_t now) {
  * memory) does not age again before something else is freed in it. */
 static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   page_update(page, page->used | mask, page->dirty);
+  page->idle &= ~mask;
   list_remove(&page->aging);
   supply.in_transit++;
   lock_drop(LOCK_SUPPLY);
@@ -360,7 +362,6 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   page_update(page, page->used & ~mask, page->dirty & ~purged);
   page->purged = page->purged_at == now ? page->purged | purged : purged;
   page->purged_at = now;
-  page->idle &= ~purged;
   if (purged == mask)
     aging_enter(page, now);
   supply.figures.returned += slice_bytes(purged);
@@ -517,7 +518,7 @@ internal unsigned supply_check(void) {
     unsigned used = 0;
     for (unsigned i = 0; i < r->touched; i++) {
       wrong += check_page(&r->pages[i], &idle, &committed);
-      used += r->pages[i].committed && r->pages[i].used;
+      used += r->pages[i].used != 0;
     }
     wrong += report_violation(used != r->used, "used pages of region", r->base);
   }

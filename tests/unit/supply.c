@@ -676,6 +676,7 @@ static void *purge_all_the_time(void *unused) {
       supply_purge_all(0);
     if (i % 16 == 0)
       supply_settle();
+    REQUIRE(supply_check() == 0); /* whatever the others have in transit */
   }
   return NULL;
 }
