@@ -10,6 +10,7 @@
 #include "os/lock.c"
 #include "os/report.c"
 
+#include "pages/mappings.c"
 #include "pages/meta.c"
 #include "pages/pagemap.c"
 #include "pages/supply.c"

@@ -59,7 +59,7 @@ internal void checked_give(slab *s, void *p) {
 }
 
 /* Could malloc(size) have given a block of s? realloc may have left it too large by
- * half, and a mapping from the cache may be too large by a quarter. */
+ * half. */
 static bool is_natural_size(const slab *s, size_t size) {
   if (size >= s->block_size / 2)
     return true;

@@ -12,6 +12,7 @@
 #include "masu.h"
 #include "os/os.h"
 #include "os/report.h"
+#include "pages/mappings.h"
 #include "pages/meta.h"
 
 #define STRING(x) #x
@@ -61,7 +62,7 @@ static void subtract_own_hand(figures *f) {
 
 static void read_unbusy(figures *f) {
   f->supply = supply_figures_now();
-  f->cached = large_cached();
+  f->cached = mappings_kept();
   f->meta = meta_used();
   f->resident = os_resident();
   slab_for_each(add_slab, f);

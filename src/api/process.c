@@ -49,12 +49,14 @@ static void fork_prepare(void) {
 }
 
 static void fork_end(void) {
+  bool busy = was_busy; /* before a handler that forks as well overwrites it */
+  compiler_fence();
   thread_busy = true; /* a handler that allocates now must not wait for these locks */
   compiler_fence();
   locks_fork_release();
   compiler_fence();
-  thread_busy = was_busy;
-  if (!was_busy)
+  thread_busy = busy;
+  if (!busy)
     thread_free_deferred();
 }
 

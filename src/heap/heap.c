@@ -5,6 +5,7 @@
 #include "os/bell.h"
 #include "os/os.h"
 #include "os/report.h"
+#include "pages/mappings.h"
 
 enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
@@ -328,7 +329,7 @@ internal void heap_upkeep_now(heap *h) {
     return;
   h->tidied = now;
   queue_drain(h);
-  large_purge(now, false);
+  mappings_purge(now, false);
   supply_purge_aged(now, UPKEEP_PURGE);
 }
 

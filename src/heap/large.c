@@ -2,111 +2,11 @@
 
 #include <string.h>
 
-#include "base/options.h"
-#include "os/bell.h"
-#include "os/lock.h"
 #include "os/os.h"
-#include "pages/purge.h"
-
-enum { CACHE_ENTRIES = 32 };
-#define CACHE_BYTES (32 * MIB)
-
-typedef struct cached {
-  char *start;
-  size_t slices; /* 0: the entry is free */
-  uint64_t since; /* ms */
-} cached;
-
-/* Guarded by LOCK_LARGE. */
-static struct {
-  cached entries[CACHE_ENTRIES];
-  size_t bytes;
-} cache;
+#include "pages/mappings.h"
 
 static size_t slices_for(size_t size) {
   return ROUND_UP(size, SLICE_SIZE) >> SLICE_SHIFT;
-}
-
-/* ---- The cache of mappings ---- */
-
-static cached entry_take(cached *entry) {
-  cached taken = *entry;
-  cache.bytes -= taken.slices * SLICE_SIZE;
-  entry->slices = 0;
-  return taken;
-}
-
-/* The smallest mapping that is large enough, and not by more than a quarter. */
-static cached cache_find(size_t slices, size_t align) {
-  cached *best = NULL;
-  cached found = {0};
-  lock_take(LOCK_LARGE);
-  for (cached *e = cache.entries; e < cache.entries + CACHE_ENTRIES; e++)
-    if (e->slices >= slices && e->slices <= slices + slices / 4 &&
-        !((uintptr_t)e->start & (align - 1)) && (!best || e->slices < best->slices))
-      best = e;
-  if (best)
-    found = entry_take(best);
-  lock_drop(LOCK_LARGE);
-  return found;
-}
-
-/* Puts a mapping in; what has to leave for it is returned to be unmapped. */
-static cached cache_put(char *start, size_t slices, uint64_t now) {
-  cached out = {start, slices, now};
-  if (slices * SLICE_SIZE > CACHE_BYTES)
-    return out;
-  lock_take(LOCK_LARGE);
-  cached *oldest = &cache.entries[0];
-  for (cached *e = cache.entries; e < cache.entries + CACHE_ENTRIES; e++)
-    if (!e->slices) {
-      oldest = e;
-      break;
-    } else if (e->since < oldest->since) {
-      oldest = e;
-    }
-  if (cache.bytes + (slices - oldest->slices) * SLICE_SIZE <= CACHE_BYTES) {
-    cached in = out;
-    out = oldest->slices ? entry_take(oldest) : (cached){0};
-    *oldest = in;
-    cache.bytes += slices * SLICE_SIZE;
-  }
-  lock_drop(LOCK_LARGE);
-  return out;
-}
-
-static size_t unmap_cached(cached c) {
-  size_t size = c.slices * SLICE_SIZE;
-  if (size) {
-    os_unmap(c.start, size);
-    supply_count_returned(size);
-  }
-  return size;
-}
-
-/* Returns mappings unused for `delay`, until `most` bytes are returned. */
-static size_t cache_purge(uint64_t now, uint64_t delay, size_t most) {
-  size_t returned = 0;
-  for (cached *e = cache.entries; e < cache.entries + CACHE_ENTRIES && returned < most; e++) {
-    cached out = {0};
-    lock_take(LOCK_LARGE);
-    if (e->slices && purge_is_due(e->since, now, delay))
-      out = entry_take(e);
-    lock_drop(LOCK_LARGE);
-    returned += unmap_cached(out);
-  }
-  return returned;
-}
-
-internal size_t large_purge(uint64_t now, bool all) {
-  return cache_purge(now, all ? 0 : option_get(OPTION_purge_delay), SIZE_MAX);
-}
-
-internal size_t large_cached(void) {
-  lock_take(LOCK_LARGE);
-  size_t bytes = cache.bytes;
-  lock_drop(LOCK_LARGE);
-  return bytes;
 }
 
 /* ---- Blocks ---- */
@@ -136,24 +36,12 @@ static bool take_run(slab *s, size_t size, size_t align, bool *zeroed) {
 }
 
 static bool take_mapping(slab *s, size_t size, size_t align, bool *zeroed) {
-  cached c = cache_find(slices_for(size), align);
-  *zeroed = false;
-  if (!c.slices) {
-    c.slices = slices_for(size);
-    cache_purge(os_now_ms(), 0, c.slices * SLICE_SIZE);
-    supply_make_room(c.slices * SLICE_SIZE);
-    c.start = os_map(c.slices * SLICE_SIZE, align);
-    *zeroed = true;
-    if (!c.start)
-      return false;
-    if (!map_prepare(c.start, c.slices * SLICE_SIZE)) {
-      os_unmap(c.start, c.slices * SLICE_SIZE);
-      return false;
-    }
-  }
+  size_t slices = slices_for(size);
+  char *start = mapping_take(slices, align, zeroed);
+  if (!start)
+    return false;
   s->kind = SLAB_DIRECT;
-  describe(s, c.start, c.slices);
-  supply_count_direct(s->block_size, 0);
+  describe(s, start, slices);
   return true;
 }
 
@@ -183,11 +71,8 @@ internal void large_give(slab *s) {
     supply_give(s->page, start, (unsigned)slices);
     slab_descriptor_give(s);
   } else if (s->kind == SLAB_DIRECT) {
-    supply_count_direct(0, slices * SLICE_SIZE);
+    mapping_give(start, slices);
     slab_descriptor_give(s);
-    cached out = cache_put(start, slices, os_now_ms());
-    unmap_cached(out);
-    bell_ring();
   } else {
     os_unmap(s, (size_t)(start - (char *)s) + s->block_size);
   }
@@ -209,38 +94,26 @@ static char *resize_run(slab *s, size_t slices) {
 
 /* The old place is cleared in the map before it is given up, the new one is
  * ours before it is entered. */
-static char *move_mapping(slab *s, size_t slices) {
-  size_t old_size = s->block_size, new_size = slices * SLICE_SIZE;
-  char *target = os_reserve(new_size, SLICE_SIZE);
-  if (!target)
-    return NULL;
+static bool move_mapping(slab *s, size_t slices) {
   map_set(s->start, 1, MAP_NONE);
-  if (!map_prepare(target, SLICE_SIZE) ||
-      !os_move(s->start, old_size, target, new_size)) {
-    /* Some kernels unmap the target before they refuse, and then it may be somebody
-     * else's by now: the reservation, address space only, is given up. */
-    target = s->start;
-    slices = s->slices;
-  }
-  map_set(target, 1, map_entry_of(s, TAG_SHARED));
-  bool moved = target != s->start;
-  describe(s, target, slices);
-  return moved ? target : NULL;
+  char *moved = mapping_move(s->start, s->slices, slices);
+  if (moved)
+    describe(s, moved, slices);
+  map_set(s->start, 1, map_entry_of(s, TAG_SHARED));
+  return moved != NULL;
 }
 
 static char *resize_mapping(slab *s, size_t slices) {
-  size_t old_size = s->block_size, new_size = slices * SLICE_SIZE;
-  if (new_size <= HUGE_SIZE / 2)
+  if (slices <= HUGE_SLICES / 2)
     return NULL; /* small enough for a run */
-  if (new_size < old_size) {
-    os_unmap(s->start + new_size, old_size - new_size);
+  if (slices < s->slices) {
+    mapping_give(s->start + slices * SLICE_SIZE, s->slices - slices);
     describe(s, s->start, slices);
-  } else if (os_grow_in_place(s->start, old_size, new_size)) {
+  } else if (mapping_extend(s->start, s->slices, slices)) {
     describe(s, s->start, slices);
   } else if (!move_mapping(s, slices)) {
     return NULL;
   }
-  supply_count_direct(new_size, old_size);
   return s->start;
 }
 

@@ -2,8 +2,7 @@
  *
  * Up to a huge page a block is a run of the supply (SLAB_RUN); above, a mapping of
  * its own in whole slices (SLAB_DIRECT), which realloc can move without copying.
- * Freed mappings are kept a while for reuse, at most CACHE_BYTES of them, under
- * LOCK_LARGE; they age as the supply's slices do. Only the first slice of a large
+ * Only the first slice of a large
  * block stands in the pagemap: a pointer inside it is foreign to free.
  *
  * Threads: a block is handled by the one thread that allocates, resizes or frees
@@ -19,15 +18,11 @@
 
 /* size > 0. NULL: out of memory. *zeroed: the block is known to be zero. */
 internal slab *large_take(size_t size, size_t align, bool *zeroed);
-/* The block is gone afterwards; its memory goes to the supply or the cache. */
+/* The block is gone afterwards; its memory goes back to where it came from. */
 internal void large_give(slab *s);
 /* Makes the block `size` bytes long, in place or moved with its contents, and
  * returns its start; NULL: it cannot be done without copying, nothing changed. */
 internal char *large_resize(slab *s, size_t size);
-
-/* Returns cached mappings unused for the purge delay, or all. Bytes returned. */
-internal size_t large_purge(uint64_t now, bool all);
-internal size_t large_cached(void);
 
 /* For a signal handler that interrupts masu itself: takes no lock. */
 internal void *large_take_nested(size_t size, size_t align);

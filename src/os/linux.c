@@ -19,6 +19,18 @@
 #include <time.h>
 #include <unistd.h>
 
+/* An address is mapped again only after it was unmapped: the kernel orders what
+ * threads did with it before and after. ThreadSanitizer, which does not see raw
+ * system calls, is told so. */
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+static char address_space;
+#define BEFORE_UNMAPPING() __tsan_release(&address_space)
+#define AFTER_MAPPING() __tsan_acquire(&address_space)
+#else
+#define BEFORE_UNMAPPING() ((void)0)
+#define AFTER_MAPPING() ((void)0)
+#endif
 
 internal size_t os_page(void) {
   static atomic_word page;
@@ -36,12 +48,14 @@ static void *map_pages(void *at, size_t size, int protection, int more_flags) {
   int saved = errno;
   long r = syscall(SYS_mmap, at, size, protection,
                    MAP_PRIVATE | MAP_ANONYMOUS | more_flags, -1, 0);
+  AFTER_MAPPING();
   errno = saved;
   return r == -1 ? NULL : (void *)r;
 }
 
 internal void os_unmap(void *p, size_t size) {
   int saved = errno;
+  BEFORE_UNMAPPING();
   syscall(SYS_munmap, p, size);
   errno = saved;
 }
@@ -98,7 +112,9 @@ internal void os_avoid_huge_pages(void *p, size_t size) {
 
 static bool remap(void *p, size_t old_size, size_t new_size, int flags, void *to) {
   int saved = errno;
+  BEFORE_UNMAPPING();
   long r = syscall(SYS_mremap, p, old_size, new_size, flags, to);
+  AFTER_MAPPING();
   errno = saved;
   return r != -1;
 }

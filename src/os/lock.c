@@ -16,6 +16,7 @@ static struct {
  * signal handler that interrupted masu forks. */
 static atomic_word forker;
 static uint32_t held_before_fork;
+static unsigned nested_forks; /* forks by signal handlers inside the fork itself */
 
 static bool forking_here(void) {
   uintptr_t thread = load_relaxed(&forker);
@@ -75,6 +76,10 @@ static bool take_unless_own(lock_rank rank) {
 
 internal void locks_fork_prepare(bool interrupted) {
   uint32_t held = 0;
+  if (forking_here()) {
+    nested_forks++;
+    return;
+  }
   for (lock_rank r = 0; r < LOCK_COUNT; r++)
     if (!interrupted)
       lock_take(r);
@@ -85,6 +90,10 @@ internal void locks_fork_prepare(bool interrupted) {
 }
 
 internal void locks_fork_release(void) {
+  if (nested_forks) {
+    nested_forks--;
+    return;
+  }
   store_relaxed(&forker, 0);
   for (lock_rank r = LOCK_COUNT; r-- > 0;)
     if (!(held_before_fork >> r & 1))

@@ -1,5 +1,7 @@
 #include "pages/supply.h"
 
+#include <limits.h>
+
 #include "base/bits.h"
 #include "base/options.h"
 #include "os/bell.h"
@@ -15,7 +17,10 @@
 #define REGION_LIMITED (8 * MIB) /* where address space or data are limited */
 #define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
 
-enum { SETTLE_TRIES = 20 }; /* milliseconds to wait for runs in transit */
+enum {
+  SETTLE_TRIES = 20, /* milliseconds to wait for runs in transit */
+  FEW_LOOKS = 8,     /* pages looked at for an aligned run that may not be there */
+};
 
 typedef struct region {
   struct region *next; /* of all regions, or of the unused structs */
@@ -256,18 +261,32 @@ static uint32_t aligned_starts(unsigned align) {
   return mask;
 }
 
-/* From the bins of longest free runs `at_least`. */
-static hpage *find_page(unsigned slices, unsigned align, unsigned at_least,
+/* A page in the bin with an aligned run of that length, among its first `looks`. */
+static hpage *look_in_bin(list_node *bin, unsigned slices, uint32_t wanted,
+                          unsigned *looks, uint32_t *starts) {
+  for (list_node *n = bin->next; n != bin && *looks; n = n->next, --*looks) {
+    hpage *page = CONTAINER_OF(n, hpage, bin);
+    *starts = bit_run_starts32(~page->used, slices) & wanted;
+    if (*starts)
+      return page;
+  }
+  return NULL;
+}
+
+/* From the bin of the shortest free runs that may do. A free run of slices + align - 1
+ * holds an aligned one for certain; in shorter ones no more than `looks` are tried. */
+static hpage *find_page(unsigned slices, unsigned align, unsigned looks,
                         uint32_t *starts) {
-  uint64_t bins = supply.bins_filled >> at_least << at_least;
+  unsigned certain = (unsigned)min_size(slices + align - 1, HUGE_SLICES);
+  uint32_t wanted = aligned_starts(align);
+  uint64_t bins = supply.bins_filled >> slices << slices;
   for (; bins; bins &= bins - 1) {
-    list_node *bin = &supply.bins[bit_low64(bins)];
-    for (list_node *n = bin->next; n != bin; n = n->next) {
-      hpage *page = CONTAINER_OF(n, hpage, bin);
-      *starts = bit_run_starts32(~page->used, slices) & aligned_starts(align);
-      if (*starts)
-        return page;
-    }
+    unsigned longest = bit_low64(bins);
+    if (longest >= certain)
+      looks = UINT_MAX;
+    hpage *page = look_in_bin(&supply.bins[longest], slices, wanted, &looks, starts);
+    if (page)
+      return page;
   }
   return NULL;
 }
@@ -287,14 +306,11 @@ internal bool supply_take(unsigned slices, unsigned align, run *out) {
   uint64_t now = os_now_ms();
   uint32_t starts = 0;
   hpage *page;
-  /* A free run of so many slices holds an aligned one for certain; only when memory
-   * is short is it worth looking through the shorter ones. */
-  unsigned certain = (unsigned)min_size(slices + align - 1, HUGE_SLICES);
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  while (!(page = find_page(slices, align, certain, &starts)))
-    if (!grow()) {
-      page = find_page(slices, align, slices, &starts);
+  while (!(page = find_page(slices, align, FEW_LOOKS, &starts)))
+    if (!grow()) { /* memory is short: worth looking everywhere */
+      page = find_page(slices, align, UINT_MAX, &starts);
       break;
     }
   if (!page) {

@@ -340,8 +340,7 @@ void allocate(source &in, world &w, block &b) {
   b = adopt(in, p, size, alignment);
   b.sized = how != 9; // valloc and pvalloc have no sized free
   size_t good = masu_malloc_good_size(size);
-  bool exact = size <= MIB; // a larger one may get a larger mapping that was kept
-  if (p && !alignment && (exact ? b.usable != good : b.usable < good))
+  if (p && !alignment && b.usable != good)
     fail("malloc(%zu) has %zu usable bytes, good_size says %zu", size, b.usable, good);
   w.live_bytes += b.usable;
 }

@@ -4,6 +4,7 @@
 #include "heap/heap.h"
 #include "heap/mail.h"
 #include "os/os.h"
+#include "pages/mappings.h"
 
 /* ---- Heaps, and what a thread does with its own ---- */
 
@@ -613,7 +614,7 @@ static void a_large_block_in_front(void **state) {
   large_give(three);
   large_give(again);
   large_give(forty);
-  large_purge(os_now_ms(), true);
+  mappings_purge(os_now_ms(), true);
 }
 
 static void the_front_is_bounded(void **state) {
@@ -641,7 +642,7 @@ static void the_front_is_bounded(void **state) {
   large_give(one);
   large_give(most);
   large_give(more);
-  large_purge(os_now_ms(), true);
+  mappings_purge(os_now_ms(), true);
 }
 
 /* ---- Upkeep ---- */

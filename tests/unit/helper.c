@@ -7,6 +7,7 @@
 #include "heap/roster.h"
 #include "os/bell.h"
 #include "os/os.h"
+#include "pages/mappings.h"
 
 enum { DELAY = 40, SOON_MS = 5000 };
 
@@ -53,7 +54,7 @@ static unsigned helpers_soon(void) {
 }
 
 static bool nothing_idle(void) {
-  return supply_figures_now().idle == 0 && large_cached() == 0;
+  return supply_figures_now().idle == 0 && mappings_kept() == 0;
 }
 
 /* Waits, doing nothing. */

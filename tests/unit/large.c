@@ -3,6 +3,7 @@
 #include "base/options.h"
 #include "heap/large.h"
 #include "os/os.h"
+#include "pages/mappings.h"
 
 enum { DELAY = 1000 };
 
@@ -39,9 +40,9 @@ static int end(void **state) {
   assert_int_equal(used_now(), 0);
   assert_int_equal(direct_now(), 0);
   assert_int_equal(supply_check(), 0);
-  large_purge(os_now_ms(), true);
+  mappings_purge(os_now_ms(), true);
   supply_purge_all(0);
-  assert_int_equal(large_cached(), 0);
+  assert_int_equal(mappings_kept(), 0);
   return 0;
 }
 
@@ -169,7 +170,7 @@ static void what_is_said_to_be_zero_is(void **state) {
   assert_false(zeroed); /* from the cache */
   give(small);
   give(mapping);
-  large_purge(os_now_ms(), true);
+  mappings_purge(os_now_ms(), true);
   supply_purge_all(1);
   small = take_aligned(300000, 1, &zeroed);
   assert_true(zeroed);
@@ -177,114 +178,6 @@ static void what_is_said_to_be_zero_is(void **state) {
   assert_true(zeroed);
   give(small);
   give(mapping);
-}
-
-/* ---- The cache ---- */
-
-static void mappings_are_used_again(void **state) {
-  (void)state;
-  slab *s = take(4 * MIB);
-  char *start = s->start;
-  give(s);
-  assert_int_equal(large_cached(), 4 * MIB);
-  s = take(4 * MIB);
-  assert_ptr_equal(s->start, start);
-  assert_int_equal(large_cached(), 0);
-  give(s);
-  s = take(4 * MIB - 5 * SLICE_SIZE); /* a bit smaller: the whole mapping */
-  assert_ptr_equal(s->start, start);
-  assert_int_equal(s->block_size, 4 * MIB);
-  give(s);
-  give(take(3 * MIB)); /* too small for it, by more than a quarter */
-  assert_int_equal(large_cached(), 3 * MIB);
-}
-
-/* What did not serve makes room for what is asked of the system instead. */
-static void useless_mappings_go(void **state) {
-  (void)state;
-  slab *a = take(4 * MIB), *b = take(4 * MIB), *c = take(4 * MIB);
-  char *starts[] = {a->start, b->start, c->start};
-  give(a);
-  give(b);
-  give(c);
-  size_t returned = supply_figures_now().returned;
-  slab *s = take(7 * MIB);
-  assert_int_equal(large_cached(), 4 * MIB);
-  assert_int_equal(supply_figures_now().returned, returned + 8 * MIB);
-  unsigned left = 0;
-  for (int i = 0; i < 3; i++)
-    left +=
-        is_mapped(starts[i]) && (starts[i] < s->start || starts[i] >= s->start + 7 * MIB);
-  assert_true(left <= 1);
-  give(s);
-}
-
-static void the_best_fit_is_used(void **state) {
-  (void)state;
-  slab *a = take(80 * SLICE_SIZE), *b = take(70 * SLICE_SIZE), *c = take(75 * SLICE_SIZE);
-  char *start = b->start;
-  give(a);
-  give(b);
-  give(c);
-  slab *s = take(68 * SLICE_SIZE);
-  assert_ptr_equal(s->start, start);
-  give(s);
-}
-
-static void the_cache_minds_alignment(void **state) {
-  bool zeroed;
-  (void)state;
-  for (int i = 0; i < 6; i++)
-    give(take(4 * MIB));
-  for (int i = 0; i < 6; i++) {
-    slab *s = take_aligned(4 * MIB, 2 * MIB, &zeroed);
-    slab *other = take_aligned(4 * MIB, 16 * MIB, &zeroed);
-    give(s);
-    give(other);
-  }
-}
-
-static void the_cache_ages(void **state) {
-  (void)state;
-  slab *a = take(4 * MIB), *b = take(6 * MIB);
-  char *start_a = a->start, *start_b = b->start;
-  uint64_t before = os_now_ms();
-  give(a);
-  give(b);
-  uint64_t after = os_now_ms();
-  assert_int_equal(large_purge(before + DELAY - 1, false), 0);
-  assert_int_equal(large_cached(), 10 * MIB);
-  assert_true(is_mapped(start_a) && is_mapped(start_b));
-  assert_int_equal(large_purge(after + DELAY, false), 10 * MIB);
-  assert_int_equal(large_cached(), 0);
-  assert_false(is_mapped(start_a) || is_mapped(start_b));
-  give(take(4 * MIB));
-  assert_int_equal(large_purge(os_now_ms(), true), 4 * MIB);
-  assert_int_equal(large_purge(os_now_ms(), true), 0);
-}
-
-static void the_cache_is_bounded(void **state) {
-  enum { BLOCKS = 60 };
-  static slab *blocks[BLOCKS];
-  static char *starts[BLOCKS];
-  (void)state;
-  /* By entries as well as by bytes; what does not fit is unmapped. */
-  for (size_t size = 3 * MIB; size <= 48 * MIB; size += 15 * MIB) {
-    for (int i = 0; i < BLOCKS; i++) {
-      bool zeroed;
-      blocks[i] = large_take(size, 1, &zeroed);
-      assert_non_null(blocks[i]);
-      starts[i] = blocks[i]->start;
-    }
-    for (int i = 0; i < BLOCKS; i++)
-      give(blocks[i]);
-    size_t mapped = 0;
-    for (int i = 0; i < BLOCKS; i++)
-      mapped += is_mapped(starts[i]) ? size : 0;
-    assert_int_equal(large_cached(), mapped);
-    assert_true(mapped <= 32 * MIB);
-    large_purge(os_now_ms(), true);
-  }
 }
 
 /* ---- Resizing ---- */
@@ -349,9 +242,7 @@ static void a_mapping_shrinks(void **state) {
   assert_int_equal(s->block_size, 3 * MIB);
   assert_int_equal(direct_now(), 3 * MIB);
   assert_true(is_filled(s, 3 * MIB));
-  assert_true(is_mapped(start + 3 * MIB - 1));
-  assert_false(is_mapped(start + 3 * MIB));
-  assert_false(is_mapped(start + 8 * MIB - 1));
+  assert_int_equal(mappings_kept(), 5 * MIB);
   assert_null(large_resize(s, 200000)); /* better copied to a run */
   assert_true(is_filled(s, 3 * MIB));
   give(s);
@@ -368,7 +259,7 @@ static void a_mapping_grows_in_place(void **state) {
   assert_int_equal(s->block_size, 12 * MIB);
   assert_int_equal(direct_now(), 12 * MIB);
   assert_true(is_filled(s, 4 * MIB));
-  assert_true(all_bytes(start + 4 * MIB, 8 * MIB, 0));
+  assert_int_equal(mappings_kept(), 4 * MIB);
   give(s);
 }
 
@@ -502,7 +393,7 @@ static void *take_resize_give(void *argument) {
       REQUIRE(!p || (p == (*s)->start && (*s)->block_size >= size));
       REQUIRE(*(uintptr_t *)(*s)->start == (uintptr_t)*s);
       if (i % 64 == 0)
-        large_purge(os_now_ms(), i % 128);
+        mappings_purge(os_now_ms(), i % 128);
     }
   }
   for (int i = 0; i < HELD; i++)
@@ -530,12 +421,6 @@ int main(void) {
       TEST(alignment),
       TEST(too_large),
       TEST(what_is_said_to_be_zero_is),
-      TEST(mappings_are_used_again),
-      TEST(useless_mappings_go),
-      TEST(the_best_fit_is_used),
-      TEST(the_cache_minds_alignment),
-      TEST(the_cache_ages),
-      TEST(the_cache_is_bounded),
       TEST(the_same_size_changes_nothing),
       TEST(a_run_grows_where_it_stands),
       TEST(a_run_shrinks),

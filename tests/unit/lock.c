@@ -141,20 +141,35 @@ static void the_forking_thread_is_never_stopped(void **state) {
 static void a_fork_by_who_holds_a_lock(void **state) {
   waiter other;
   (void)state;
-  lock_take(LOCK_LARGE);
+  lock_take(LOCK_MAPPINGS);
   locks_fork_prepare(true);
-  lock_take(LOCK_LARGE);
-  lock_drop(LOCK_LARGE);
+  lock_take(LOCK_MAPPINGS);
+  lock_drop(LOCK_MAPPINGS);
   locks_fork_release();
   lock_take(LOCK_SUPPLY); /* those are open again */
   lock_drop(LOCK_SUPPLY);
-  waiters_start(&other, 1, LOCK_LARGE);
+  waiters_start(&other, 1, LOCK_MAPPINGS);
   sleep_ms(50);
   assert_int_equal(load_acquire(&other.progress), 1);
-  lock_drop(LOCK_LARGE);
+  lock_drop(LOCK_MAPPINGS);
   pthread_join(other.thread, NULL);
   locks_fork_prepare(false); /* and the next fork knows nothing of it */
   locks_fork_release();
+  ranks_do_not_share_a_lock(NULL);
+}
+
+/* A signal handler that comes inside a fork may fork as well. */
+static void a_fork_inside_a_fork(void **state) {
+  waiter other;
+  (void)state;
+  locks_fork_prepare(false);
+  locks_fork_prepare(false);
+  locks_fork_release();
+  waiters_start(&other, 1, LOCK_SUPPLY);
+  sleep_ms(50);
+  assert_int_equal(load_acquire(&other.progress), 1); /* the outer one has them yet */
+  locks_fork_release();
+  pthread_join(other.thread, NULL);
   ranks_do_not_share_a_lock(NULL);
 }
 
@@ -205,10 +220,10 @@ static atomic_u32 stop;
 static void *keep_busy(void *unused) {
   (void)unused;
   for (unsigned i = 0; !load_relaxed(&stop); i++) {
-    lock_take(LOCK_LARGE);
+    lock_take(LOCK_MAPPINGS);
     lock_take(LOCK_META);
     lock_drop(LOCK_META);
-    lock_drop(LOCK_LARGE);
+    lock_drop(LOCK_MAPPINGS);
   }
   return NULL;
 }
@@ -251,6 +266,7 @@ int main(void) {
       cmocka_unit_test(a_waiter_sleeps_and_is_woken),
       cmocka_unit_test(the_forking_thread_is_never_stopped),
       cmocka_unit_test(a_fork_by_who_holds_a_lock),
+      cmocka_unit_test(a_fork_inside_a_fork),
       cmocka_unit_test(an_interrupting_fork_waits_for_others),
       cmocka_unit_test(a_fork_waits_for_the_holder),
       cmocka_unit_test(a_child_has_every_lock),

@@ -137,6 +137,14 @@ static void alignment_in_a_full_page(void **state) {
   give_part(page, 12, 20);
 }
 
+static void aligned_runs_share_a_page(void **state) {
+  (void)state;
+  run a = take(16, 16), b = take(16, 16);
+  assert_ptr_equal(a.page, b.page);
+  give(a);
+  give(b);
+}
+
 static void the_fullest_page_that_fits(void **state) {
   (void)state;
   run a = take(32, 1), b = take(32, 1), c = take(32, 1), empty = take(32, 1);
@@ -815,6 +823,7 @@ int main(void) {
       TEST(runs_do_not_overlap),
       TEST(alignment),
       TEST(alignment_in_a_full_page),
+      TEST(aligned_runs_share_a_page),
       TEST(the_fullest_page_that_fits),
       TEST(what_was_given_in_parts_is_whole_again),
       TEST(extending),

@@ -212,7 +212,7 @@ class Masu:
         roster = variable("roster", "roster.c")
         self.descriptors = variable("descriptors", "slab.c")
         self.supply = variable("supply", "supply.c")
-        self.cache = variable("cache", "large.c")
+        self.mappings = variable("mappings", "mappings.c")
         self.map_top = address_of(variable("map_top", "pagemap.c").address)
         self.heaps = [Heap(h, self) for h in follow(roster["all"], "next")]
         self.parked = {address_of(h.address) for h in follow(roster["parked"], "parked")}
@@ -375,7 +375,7 @@ def find_slab(masu, address):
 
 def find_elsewhere(masu, address):
     """What else of masu lies at an address; None: nothing."""
-    for entry in array(masu.cache["entries"]):
+    for entry in array(masu.mappings["ranges"]):
         start, size = address_of(entry["start"]), int(entry["slices"]) * SLICE_SIZE
         if start <= address < start + size:
             return f"in a freed mapping of {size} bytes kept for reuse, {start:#x}"
@@ -486,9 +486,9 @@ class SupplyCommand(gdb.Command):
         masu = Masu()
         for region in masu.regions():
             print_region(region)
-        cached = int(masu.cache["bytes"])
-        if cached:
-            print(f"freed mappings kept for reuse: {cached} bytes")
+        kept = int(masu.mappings["kept"])
+        if kept:
+            print(f"freed mappings kept for reuse: {kept} bytes")
         figures = masu.supply["figures"]
         for field in figures.type.fields():
             print(f"{field.name:>10} {int(figures[field.name]):>14}")

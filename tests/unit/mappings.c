@@ -1,0 +1,296 @@
+#include "unit.h"
+
+#include "base/options.h"
+#include "os/os.h"
+#include "pages/mappings.h"
+#include "pages/pagemap.h"
+#include "pages/purge.h"
+#include "pages/supply.h"
+
+enum { DELAY = 1000 };
+
+static int begin(void **state) {
+  (void)state;
+  alarm(60);
+  option_set(OPTION_purge_delay, DELAY);
+  supply_set_helped(true);
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  assert_int_equal(supply_figures_now().direct, 0);
+  mappings_purge(os_now_ms(), true);
+  assert_int_equal(mappings_kept(), 0);
+  return 0;
+}
+
+static size_t returned(void) { return supply_figures_now().returned; }
+
+static char *take_aligned(size_t slices, size_t align) {
+  bool zeroed;
+  char *p = mapping_take(slices, align, &zeroed);
+  assert_non_null(p);
+  assert_int_equal((uintptr_t)p % align, 0);
+  if (zeroed)
+    assert_true(all_bytes(p, slices * SLICE_SIZE, 0));
+  memset(p, 1, slices * SLICE_SIZE);
+  return p;
+}
+
+static char *take(size_t slices) { return take_aligned(slices, SLICE_SIZE); }
+
+/* ---- Reuse ---- */
+
+static void a_mapping_is_used_again(void **state) {
+  (void)state;
+  char *p = take(64);
+  mapping_give(p, 64);
+  assert_int_equal(mappings_kept(), 64 * SLICE_SIZE);
+  assert_ptr_equal(take(64), p);
+  assert_int_equal(mappings_kept(), 0);
+  mapping_give(p, 64);
+}
+
+static void a_smaller_one_is_cut_off_and_joins_again(void **state) {
+  (void)state;
+  char *p = take(100);
+  mapping_give(p, 100);
+  char *a = take(40), *b = take(50);
+  assert_ptr_equal(a, p);
+  assert_ptr_equal(b, p + 40 * SLICE_SIZE);
+  assert_int_equal(mappings_kept(), 10 * SLICE_SIZE);
+  mapping_give(a, 40);
+  mapping_give(b, 50);
+  assert_ptr_equal(take(100), p);
+  mapping_give(p + 60 * SLICE_SIZE, 40); /* and in parts */
+  mapping_give(p, 60);
+  assert_ptr_equal(take(100), p);
+  mapping_give(p, 100);
+}
+
+static void the_smallest_that_fits_is_used(void **state) {
+  (void)state;
+  char *whole = take(200);
+  /* Ranges of 50, 40 and 45, kept apart by what stays in use. */
+  mapping_give(whole, 50);
+  mapping_give(whole + 70 * SLICE_SIZE, 40);
+  mapping_give(whole + 140 * SLICE_SIZE, 45);
+  char *p = take(38);
+  assert_ptr_equal(p, whole + 70 * SLICE_SIZE);
+  mapping_give(p, 38);
+  mapping_give(whole + 50 * SLICE_SIZE, 20);
+  mapping_give(whole + 110 * SLICE_SIZE, 30);
+  mapping_give(whole + 185 * SLICE_SIZE, 15);
+  assert_int_equal(mappings_kept(), 200 * SLICE_SIZE);
+}
+
+/* The contents tell whether the memory is the old one: only the rest is fresh. */
+static void a_larger_one_grows_out_of_what_is_kept(void **state) {
+  bool zeroed;
+  (void)state;
+  char *p = take(64);
+  memset(p, 0x5a, 64 * SLICE_SIZE);
+  mapping_give(p, 64);
+  char *q = mapping_take(96, SLICE_SIZE, &zeroed);
+  assert_non_null(q);
+  assert_false(zeroed);
+  assert_true(all_bytes(q, 64 * SLICE_SIZE, 0x5a));
+  assert_true(all_bytes(q + 64 * SLICE_SIZE, 32 * SLICE_SIZE, 0));
+  assert_int_equal(mappings_kept(), 0);
+  mapping_give(q, 96);
+}
+
+static void alignment(void **state) {
+  (void)state;
+  for (int i = 0; i < 6; i++) {
+    char *a = take_aligned(64, 2 * MIB), *b = take_aligned(64, 16 * MIB);
+    mapping_give(a, 64);
+    char *c = take_aligned(70, 32 * MIB);
+    mapping_give(b, 64);
+    mapping_give(c, 70);
+  }
+}
+
+/* ---- Giving to the system ---- */
+
+static void ranges_age(void **state) {
+  (void)state;
+  char *p = take(200);
+  uint64_t before = os_now_ms();
+  mapping_give(p, 64);
+  mapping_give(p + 100 * SLICE_SIZE, 100);
+  uint64_t after = os_now_ms();
+  assert_int_equal(mappings_purge(before + DELAY - 1, false), 0);
+  assert_int_equal(mappings_kept(), 164 * SLICE_SIZE);
+  assert_int_equal(mappings_purge(after + DELAY, false), 164 * SLICE_SIZE);
+  assert_int_equal(mappings_kept(), 0);
+  assert_false(is_mapped(p) || is_mapped(p + 100 * SLICE_SIZE));
+  assert_true(is_mapped(p + 64 * SLICE_SIZE));
+  mapping_give(p + 64 * SLICE_SIZE, 36);
+  assert_int_equal(mappings_purge(os_now_ms(), true), 36 * SLICE_SIZE);
+  assert_int_equal(mappings_purge(os_now_ms(), true), 0);
+}
+
+/* 96 slices are 6 MiB. */
+static void what_is_kept_is_bounded(void **state) {
+  enum { COUNT = 60 };
+  static char *taken[COUNT];
+  (void)state;
+  for (int i = 0; i < COUNT; i++)
+    taken[i] = take(96);
+  size_t before = returned();
+  for (int i = 0; i < COUNT; i++) {
+    mapping_give(taken[i], 96);
+    size_t used = (size_t)(COUNT - 1 - i) * 96 * SLICE_SIZE;
+    assert_true(mappings_kept() <= max_size(PURGE_KEEP_LEAST, used / 4));
+  }
+  size_t kept = 0;
+  for (int i = 0; i < COUNT; i++)
+    kept += is_mapped(taken[i]) ? 96 * SLICE_SIZE : 0;
+  assert_int_equal(mappings_kept(), kept);
+  assert_int_equal(returned() - before, COUNT * 96 * SLICE_SIZE - kept);
+}
+
+/* No more pieces are kept than there are entries, and none is lost. */
+static void pieces_are_bounded(void **state) {
+  enum { PIECES = 100 };
+  (void)state;
+  char *p = take(2 * PIECES);
+  for (size_t i = 0; i < PIECES; i++)
+    mapping_give(p + 2 * i * SLICE_SIZE, 1);
+  size_t mapped = 0;
+  for (size_t i = 0; i < PIECES; i++)
+    mapped += is_mapped(p + 2 * i * SLICE_SIZE);
+  assert_true(mapped < PIECES);
+  assert_int_equal(mappings_kept(), mapped * SLICE_SIZE);
+  for (size_t i = 0; i < PIECES; i++)
+    mapping_give(p + (2 * i + 1) * SLICE_SIZE, 1);
+}
+
+static void very_large_ones_are_not_kept(void **state) {
+  bool zeroed;
+  (void)state;
+  char *p = mapping_take(1025, SLICE_SIZE, &zeroed); /* 64 MiB and a slice */
+  assert_non_null(p);
+  mapping_give(p, 1025);
+  assert_int_equal(mappings_kept(), 0);
+  assert_false(is_mapped(p));
+}
+
+/* What was unmapped in vain is kept the next time. */
+static void unmap_in_vain(void) {
+  mapping_give(take(800), 800); /* 50 MiB, more than is kept at first */
+  REQUIRE(mappings_kept() == 0);
+  for (int round = 0; round < 3; round++) {
+    mapping_give(take(800), 800);
+    REQUIRE(mappings_kept() == 800 * SLICE_SIZE);
+  }
+}
+
+static void what_is_needed_again_is_kept(void **state) {
+  (void)state;
+  in_child(unmap_in_vain);
+}
+
+/* ---- Resizing ---- */
+
+static void a_mapping_extends_into_what_is_kept(void **state) {
+  (void)state;
+  char *p = take(200);
+  mapping_give(p + 100 * SLICE_SIZE, 100);
+  assert_true(mapping_extend(p, 100, 160));
+  assert_int_equal(mappings_kept(), 40 * SLICE_SIZE);
+  assert_true(all_bytes(p, 160 * SLICE_SIZE, 1));
+  mapping_give(p, 160);
+  assert_int_equal(mappings_kept(), 200 * SLICE_SIZE);
+}
+
+static void a_mapping_moves(void **state) {
+  (void)state;
+  char *p = take(100);
+  char *q = mapping_move(p, 100, 150);
+  assert_non_null(q);
+  assert_ptr_not_equal(q, p);
+  assert_false(is_mapped(p));
+  assert_true(all_bytes(q, 100 * SLICE_SIZE, 1));
+  assert_true(all_bytes(q + 100 * SLICE_SIZE, 50 * SLICE_SIZE, 0));
+  assert_int_equal(supply_figures_now().direct, 150 * SLICE_SIZE);
+  mapping_give(q, 150);
+}
+
+static void refusals_change_nothing(void **state) {
+  size_t huge = ((size_t)1 << 46) / SLICE_SIZE;
+  bool zeroed;
+  (void)state;
+  char *p = take(100);
+  assert_false(mapping_extend(p, 100, huge));
+  assert_null(mapping_move(p, 100, 2 * huge));
+  assert_true(all_bytes(p, 100 * SLICE_SIZE, 1));
+  assert_int_equal(supply_figures_now().direct, 100 * SLICE_SIZE);
+  assert_null(mapping_take(4 * huge, SLICE_SIZE, &zeroed));
+  assert_false(zeroed);
+  assert_int_equal(supply_figures_now().direct, 100 * SLICE_SIZE);
+  mapping_give(p, 100);
+}
+
+/* ---- Threads ---- */
+
+static void *take_resize_give(void *number) {
+  uint64_t seed = (uintptr_t)number;
+  for (int i = 0; i < 300; i++) {
+    bool zeroed;
+    size_t n = 33 + random_next(&seed) % 60, more = n + random_next(&seed) % 60;
+    char *p = mapping_take(n, SLICE_SIZE, &zeroed);
+    REQUIRE(p && (!zeroed || (!p[0] && !p[n * SLICE_SIZE - 1])));
+    *(uintptr_t *)p = *(uintptr_t *)(p + (n - 1) * SLICE_SIZE) = (uintptr_t)number;
+    if (mapping_extend(p, n, more)) {
+      n = more;
+    } else if (i % 3 == 0) { /* refused where two mappings have become neighbours */
+      char *q = mapping_move(p, n, more + 1);
+      if (q)
+        p = q, n = more + 1;
+    }
+    REQUIRE(*(uintptr_t *)p == (uintptr_t)number);
+    size_t kept = i % 2 ? 20 : 0;
+    mapping_give(p + kept * SLICE_SIZE, n - kept);
+    if (kept)
+      mapping_give(p, kept);
+    if (i % 32 == 0)
+      mappings_purge(os_now_ms(), i % 64);
+  }
+  return NULL;
+}
+
+static void many_threads(void **state) {
+  pthread_t threads[4];
+  (void)state;
+  for (uintptr_t i = 0; i < 4; i++)
+    assert_int_equal(
+        pthread_create(&threads[i], NULL, take_resize_give, (void *)(i + 1)), 0);
+  for (int i = 0; i < 4; i++)
+    pthread_join(threads[i], NULL);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      /* The first two: nothing is regretted yet. */
+      TEST(what_is_needed_again_is_kept),
+      TEST(what_is_kept_is_bounded),
+      TEST(a_mapping_is_used_again),
+      TEST(a_smaller_one_is_cut_off_and_joins_again),
+      TEST(the_smallest_that_fits_is_used),
+      TEST(a_larger_one_grows_out_of_what_is_kept),
+      TEST(alignment),
+      TEST(ranges_age),
+      TEST(pieces_are_bounded),
+      TEST(very_large_ones_are_not_kept),
+      TEST(a_mapping_extends_into_what_is_kept),
+      TEST(a_mapping_moves),
+      TEST(refusals_change_nothing),
+      TEST(many_threads),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
