@@ -76,12 +76,15 @@ static void fork_child(void) {
 
 /* ---- Start and exit ---- */
 
+static int started_as; /* process id */
+
 internal void process_start(char **arguments, char **environment) {
   static bool started;
   if (started)
     return;
   started = true;
   os_process_start(arguments, environment);
+  started_as = os_process_id();
   const char *text = os_environment("MASU_OPTIONS");
   if (text)
     options_parse(text, complain);
@@ -91,7 +94,14 @@ internal void process_start(char **arguments, char **environment) {
            os_process_id(), os_program_name());
 }
 
-__attribute__((destructor)) static void process_end(void) {
-  if (option_get(OPTION_stats))
+internal void process_end(void) {
+  static atomic_u32 ended;
+  uint64_t whose = option_get(OPTION_stats);
+  int process = os_process_id();
+  bool wanted =
+      process == started_as && (whose == 1 || (whose && whose == (uint64_t)process));
+  if (wanted && !thread_busy && !exchange_acq_rel(&ended, 1))
     masu_malloc_stats();
 }
+
+__attribute__((destructor)) static void program_exits(void) { process_end(); }

@@ -8,5 +8,8 @@
  * what it was given (NULL: unknown); allocation works before it, with the options'
  * defaults. */
 internal void process_start(char **arguments, char **environment);
+/* The program ends, by exit or _exit: the summary, if it is wanted. A forked child is
+ * not the program that was started, and writes none. */
+internal void process_end(void);
 
 #endif

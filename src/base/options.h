@@ -13,7 +13,8 @@
 /* X(name, default, smallest, largest, meaning) */
 #define OPTIONS(X)                                                             \
   X(verbose, 0, 0, 1, "say at start that this program runs on masu")           \
-  X(stats, 0, 0, 1, "write a summary to stderr at exit")                       \
+  X(stats, 0, 0, 4194304,                                                      \
+    "write a summary to stderr at exit; above 1: only in the process of that id") \
   X(purge_delay, 500, 0, 3600000,                                              \
     "milliseconds that freed memory stays resident for reuse, at least")       \
   X(helper, 1, 0, 1,                                                           \

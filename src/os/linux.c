@@ -293,3 +293,8 @@ internal void os_write_stderr(const char *text, size_t length) {
 
 internal int os_process_id(void) { return (int)getpid(); }
 _Noreturn internal void os_abort(void) { abort(); }
+
+_Noreturn internal void os_exit(int status) {
+  for (;;)
+    syscall(SYS_exit_group, status);
+}

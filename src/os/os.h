@@ -91,5 +91,7 @@ internal const char *os_program_name(void);
 internal void os_process_start(char **arguments, char **environment);
 internal int os_process_id(void);
 _Noreturn internal void os_abort(void);
+/* Ends the process and runs nothing more. */
+_Noreturn internal void os_exit(int status);
 
 #endif

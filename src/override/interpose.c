@@ -11,6 +11,7 @@
 #include "api/process.h"
 #include "base/attr.h"
 #include "heap/helper.h"
+#include "os/os.h"
 
 #ifndef MASU_NO_OVERRIDE
 
@@ -78,9 +79,16 @@ REPLACE_AS(int, __posix_memalign, masu_posix_memalign, (void **out, size_t align
 
 #ifndef MASU_STATIC
 
-/* dlsym may allocate, so it is called here and not at the first need. */
-static void find_next_allocator(void) {
 #ifndef MASU_NO_OVERRIDE
+typedef void exit_t(int);
+static exit_t *next_exit, *next_Exit;
+#endif
+
+/* dlsym may allocate, so it is called here and not at the first need. */
+static void find_next(void) {
+#ifndef MASU_NO_OVERRIDE
+  *(void **)&next_exit = dlsym(RTLD_NEXT, "_exit");
+  *(void **)&next_Exit = dlsym(RTLD_NEXT, "_Exit");
   *(void **)&foreign_next.free = dlsym(RTLD_NEXT, "free");
   *(void **)&foreign_next.realloc = dlsym(RTLD_NEXT, "realloc");
   *(void **)&foreign_next.usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
@@ -115,6 +123,21 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
   return result;
 }
 
+/* No destructor runs in these two. */
+PUBLIC _Noreturn void _exit(int status) {
+  process_end();
+  if (next_exit)
+    next_exit(status);
+  os_exit(status);
+}
+
+PUBLIC _Noreturn void _Exit(int status) {
+  process_end();
+  if (next_Exit)
+    next_Exit(status);
+  os_exit(status);
+}
+
 #endif
 
 #endif /* MASU_STATIC */
@@ -126,7 +149,7 @@ __attribute__((constructor(101))) static void library_start(int count, char **ar
                                                            char **environment) {
   (void)count;
 #ifndef MASU_STATIC
-  find_next_allocator();
+  find_next();
 #endif
   process_start(arguments, environment);
 }

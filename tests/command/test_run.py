@@ -43,6 +43,28 @@ def test_stats(masu):
     assert len(result.stderr.splitlines()) > 1
 
 
+def tables(result):
+    return sum("block size" in line for line in result.stderr.splitlines())
+
+
+def test_stats_of_a_program_that_ends_by__exit(masu):
+    result = masu("run", "--stats", "--", sys.executable, "-c", "import os; os._exit(3)")
+    assert result.returncode == 3
+    assert tables(result) == 1
+
+
+def test_stats_of_the_program_only(masu):
+    # The id survives exec, so the second program is the one that was asked about.
+    result = masu("run", "--stats", "--", "sh", "-c", "cat /dev/null; exec ls /")
+    assert tables(result) == 1
+    assert "masu: ls, process" in result.stderr
+
+
+def test_stats_once_for_a_program_that_forks(masu):
+    forks = "import os\nfor i in range(3):\n if os.fork() == 0: os._exit(0)\nfor i in range(3): os.wait()"
+    assert tables(masu("run", "--stats", "--", sys.executable, "-c", forks)) == 1
+
+
 # ---- The environment -------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ def run(stats: bool, verbose: bool, options: str, program: str, arguments: tuple
     reason = why_preload_fails(path, library)
     if reason:
         warn(f"{reason}: LD_PRELOAD has no effect, it runs on its own allocator")
-    added = [options] * bool(options) + ["verbose"] * verbose + ["stats"] * stats
+    added = [options] * bool(options) + ["verbose"] * verbose + [f"stats:{os.getpid()}"] * stats
     environment = _environment(library, added)
     _restore_signals()
     try:
