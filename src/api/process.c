@@ -78,6 +78,11 @@ static void fork_child(void) {
 
 static int started_as; /* process id */
 
+static bool stats_wanted(void) {
+  uint64_t whose = option_get(OPTION_stats);
+  return whose == 1 || whose == (uint64_t)os_process_id();
+}
+
 internal void process_start(char **arguments, char **environment) {
   static bool started;
   if (started)
@@ -88,6 +93,8 @@ internal void process_start(char **arguments, char **environment) {
   const char *text = os_environment("MASU_OPTIONS");
   if (text)
     options_parse(text, complain);
+  if (stats_wanted())
+    os_keep_stderr();
   pthread_atfork(fork_prepare, fork_parent, fork_child);
   if (option_get(OPTION_verbose))
     report("version %s, process %d (%s) allocates from masu", masu_version(),
@@ -96,11 +103,8 @@ internal void process_start(char **arguments, char **environment) {
 
 internal void process_end(void) {
   static atomic_u32 ended;
-  uint64_t whose = option_get(OPTION_stats);
-  int process = os_process_id();
-  bool wanted =
-      process == started_as && (whose == 1 || (whose && whose == (uint64_t)process));
-  if (wanted && !thread_busy && !exchange_acq_rel(&ended, 1))
+  if (stats_wanted() && os_process_id() == started_as && !thread_busy &&
+      !exchange_acq_rel(&ended, 1))
     masu_malloc_stats();
 }
 

@@ -279,10 +279,22 @@ internal const char *os_environment(const char *name) {
   return NULL;
 }
 
+static int stderr_kept = -1;
+
+/* Out of the way of programs that count on the lowest numbers. */
+internal void os_keep_stderr(void) {
+  int saved = errno;
+  stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+  errno = saved;
+}
+
 internal void os_write_stderr(const char *text, size_t length) {
   int saved = errno;
+  int file = stderr_kept >= 0 ? stderr_kept : STDERR_FILENO;
   while (length) {
-    long n = syscall(SYS_write, STDERR_FILENO, text, length);
+    long n = syscall(SYS_write, file, text, length);
+    if (n < 0 && errno == EINTR)
+      continue;
     if (n <= 0)
       break;
     text += n;

@@ -86,6 +86,8 @@ internal void os_fork_reset(void);
  * more rights than its user (set-user-id). */
 internal const char *os_environment(const char *name);
 internal void os_write_stderr(const char *text, size_t length);
+/* Programs close stderr before they end: keeps it open for what is written then. */
+internal void os_keep_stderr(void);
 internal const char *os_program_name(void);
 /* Before the C library knows them itself: what the process was started with. */
 internal void os_process_start(char **arguments, char **environment);
