@@ -1,7 +1,7 @@
 /* fast: the two hot paths, inlined into every entry point that allocates or frees.
  *
  * They make no call, touch no lock and count nothing but one countdown. Everything
- * rare leaves by one branch to malloc_slow, malloc_large or free_slow, at the end
+ * rare leaves by one branch to malloc_slow, malloc_larger or free_slow, at the end
  * (so as a jump, without a stack frame). script/check-fastpath counts instructions.
  */
 #ifndef MASU_API_FAST_H
@@ -13,13 +13,13 @@
 
 /* NULL with errno ENOMEM when there is no memory. */
 static ALWAYS_INLINE void *malloc_fast(size_t size) {
-  if (UNLIKELY(size > SMALL_MAX))
-    return malloc_large(size);
-  unsigned c = class_of(size);
+  if (UNLIKELY(size > TABLE_MAX))
+    return malloc_larger(size);
+  unsigned c = class_in_table(size);
   heap_hot *hot = thread_hot;
   block *b = hot->hand[c];
   if (UNLIKELY(!b))
-    return malloc_slow(size);
+    return malloc_slow(c);
   hot->hand[c] = b->next;
   if (CHECKED)
     checked_take(b);

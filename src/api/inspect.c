@@ -12,7 +12,6 @@
 #include "masu.h"
 #include "os/os.h"
 #include "os/report.h"
-#include "pages/mappings.h"
 #include "pages/meta.h"
 
 #define STRING(x) #x
@@ -62,7 +61,6 @@ static void subtract_own_hand(figures *f) {
 
 static void read_unbusy(figures *f) {
   f->supply = supply_figures_now();
-  f->cached = mappings_kept();
   f->meta = meta_used();
   f->resident = os_resident();
   slab_for_each(add_slab, f);
@@ -93,7 +91,7 @@ PUBLIC void masu_malloc_stats(void) {
          f.supply.peak / KIB, held(&f) / KIB);
   report("  %-10s %12zu KiB of the whole process", "resident", f.resident / KIB);
   report("  %-10s %12zu KiB freed and kept for reuse", "idle",
-         (f.supply.idle + f.cached) / KIB);
+         (f.supply.idle + f.supply.kept) / KIB);
   report("  %-10s %12zu KiB given back to the system so far", "returned",
          f.supply.returned / KIB);
   report("  %-10s %12zu KiB of descriptors and tables, %u heaps", "own", f.meta / KIB,
@@ -124,7 +122,7 @@ PUBLIC struct mallinfo2 masu_mallinfo2(void) {
       .usmblks = f.supply.peak,
       .uordblks = live,
       .fordblks = arena - min_size(live, arena),
-      .keepcost = f.supply.idle + f.cached,
+      .keepcost = f.supply.idle + f.supply.kept,
   };
 }
 
@@ -158,7 +156,7 @@ PUBLIC int masu_malloc_info(int options, FILE *stream) {
   fprintf(stream, "<total type=\"live\" size=\"%zu\"/>\n", f.live);
   fprintf(stream, "<total type=\"large\" count=\"%zu\" size=\"%zu\"/>\n", f.large_blocks,
           f.large_bytes);
-  fprintf(stream, "<total type=\"idle\" size=\"%zu\"/>\n", f.supply.idle + f.cached);
+  fprintf(stream, "<total type=\"idle\" size=\"%zu\"/>\n", f.supply.idle + f.supply.kept);
   fprintf(stream, "<total type=\"returned\" size=\"%zu\"/>\n", f.supply.returned);
   fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", held(&f));
   fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", f.supply.peak);

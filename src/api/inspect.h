@@ -16,7 +16,6 @@ typedef struct figures {
   size_t live; /* in blocks in use; exact but for what other threads hold ready */
   size_t resident; /* of the whole process, from the kernel */
   size_t meta;     /* masu's own descriptors and tables */
-  size_t cached;   /* freed mappings kept for reuse */
   size_t large_blocks, large_bytes; /* above the size classes, in use: count, bytes */
   supply_figures supply;
   class_figures classes[CLASS_COUNT];

@@ -49,8 +49,19 @@ static block *take_block(heap *h, unsigned size_class) {
   return b;
 }
 
-internal NOINLINE void *malloc_slow(size_t size) {
-  unsigned size_class = class_of(size);
+static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) {
+  if (UNLIKELY(thread_busy))
+    return nested(size, align);
+  heap *h = thread_enter();
+  slab *s = large_take(size, align, dirty);
+  if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
+    s = large_take(size, align, dirty);
+  void *p = s ? s->start : NULL;
+  thread_leave(h);
+  return p ? p : out_of_memory();
+}
+
+internal NOINLINE void *malloc_slow(unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested(class_size(size_class), 1);
   heap *h = thread_enter();
@@ -58,23 +69,15 @@ internal NOINLINE void *malloc_slow(size_t size) {
   if (UNLIKELY(!b) && reclaim(h) && (h || (h = thread_enter())))
     b = take_block(h, size_class);
   thread_leave(h);
+  if (UNLIKELY(!b) && size_class >= TABLE_COUNT) { /* a slab's worth is not to be had */
+    size_t dirty;
+    return take_large_slow(class_size(size_class), 1, &dirty);
+  }
   return hand_out(b);
 }
 
-static NOINLINE void *take_large_slow(size_t size, size_t align, bool *zeroed) {
-  if (UNLIKELY(thread_busy))
-    return nested(size, align);
-  heap *h = thread_enter();
-  slab *s = large_take(size, align, zeroed);
-  if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
-    s = large_take(size, align, zeroed);
-  void *p = s ? s->start : NULL;
-  thread_leave(h);
-  return p ? p : out_of_memory();
-}
-
-static inline void *take_large(size_t size, size_t align, bool *zeroed) {
-  *zeroed = false;
+static inline void *take_large(size_t size, size_t align, size_t *dirty) {
+  *dirty = size;
   if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
     slab *s = heap_front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
     if (s) {
@@ -83,18 +86,28 @@ static inline void *take_large(size_t size, size_t align, bool *zeroed) {
       return s->start;
     }
   }
-  return take_large_slow(size, align, zeroed);
+  return take_large_slow(size, align, dirty);
 }
 
-internal NOINLINE void *malloc_large(size_t size) {
-  bool zeroed;
-  return take_large(size, 1, &zeroed);
+internal NOINLINE void *malloc_larger(size_t size) {
+  size_t dirty;
+  if (size > SMALL_MAX)
+    return take_large(size, 1, &dirty);
+  unsigned c = class_above_table(size);
+  block **hand = &thread_hot->hand[c];
+  block *b = *hand;
+  if (UNLIKELY(!b))
+    return malloc_slow(c);
+  *hand = b->next;
+  if (CHECKED)
+    checked_take(b);
+  return b;
 }
 
 internal void *malloc_aligned(size_t align, size_t size) {
-  bool zeroed;
+  size_t dirty;
   unsigned c = class_aligned(size, align);
-  return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, &zeroed);
+  return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, &dirty);
 }
 
 /* No more of a slow path than it takes to keep a signal handler out. */
@@ -160,13 +173,17 @@ PUBLIC void *masu_malloc(size_t size) { return malloc_fast(size); }
 PUBLIC void masu_free(void *p) { free_fast(p); }
 
 PUBLIC void *masu_calloc(size_t count, size_t size) {
-  size_t total;
-  bool zeroed = false;
+  size_t total, dirty;
   if (UNLIKELY(__builtin_mul_overflow(count, size, &total)))
     return out_of_memory();
-  void *p = LIKELY(total <= SMALL_MAX) ? malloc_fast(total) : take_large(total, 1, &zeroed);
-  if (LIKELY(p != NULL) && !zeroed)
-    memset(p, 0, total);
+  /* A run is known to be zero as long as it is fresh; blocks of a slab never are. */
+  void *p;
+  if (LIKELY(total <= TABLE_MAX))
+    p = malloc_fast(dirty = total);
+  else
+    p = take_large(total, 1, &dirty);
+  if (LIKELY(p != NULL))
+    memset(p, 0, min_size(dirty, total));
   return p;
 }
 
@@ -196,7 +213,7 @@ static bool fits_in_place(const slab *s, size_t size) {
 }
 
 static void *resize_large(slab *s, size_t size) {
-  if (thread_busy || size <= SMALL_MAX)
+  if (thread_busy || size <= TABLE_MAX)
     return NULL;
   heap *h = thread_enter_if_joined();
   void *p = large_resize(s, size);

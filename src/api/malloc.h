@@ -6,9 +6,9 @@
 #include "masu.h"
 
 /* The hand of the size's class is empty. */
-internal void *malloc_slow(size_t size);
+internal void *malloc_slow(unsigned size_class);
 /* Above the size classes. */
-internal void *malloc_large(size_t size);
+internal void *malloc_larger(size_t size);
 /* At a multiple of align, a power of two. NULL with errno ENOMEM. */
 internal void *malloc_aligned(size_t align, size_t size);
 /* p is NULL, foreign, large, or another heap's. */

@@ -5,7 +5,6 @@
 #include "os/bell.h"
 #include "os/os.h"
 #include "os/report.h"
-#include "pages/mappings.h"
 
 enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
@@ -104,9 +103,10 @@ internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
   }
 }
 
-/* Nothing of s is out, so no sender can interfere. The only open slab stays open. */
+/* Nothing of s is out, so no sender can interfere. The only open slab of a class in
+ * frequent use stays open. */
 static void slab_emptied(heap *h, slab *s) {
-  if (!heap_slab_is_alone(h, s))
+  if (s->block_size > TABLE_MAX || !heap_slab_is_alone(h, s))
     slab_retire(h, s);
 }
 
@@ -329,7 +329,6 @@ internal void heap_upkeep_now(heap *h) {
     return;
   h->tidied = now;
   queue_drain(h);
-  mappings_purge(now, false);
   supply_purge_aged(now, UPKEEP_PURGE);
 }
 

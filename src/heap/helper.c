@@ -4,7 +4,6 @@
 #include "heap/roster.h"
 #include "os/bell.h"
 #include "os/os.h"
-#include "pages/mappings.h"
 
 enum { STEP_LEAST_MS = 10, LONELY_STEP_MS = 50 };
 
@@ -19,7 +18,7 @@ static void add_spares(heap *h, void *any) {
 }
 
 static bool anything_idle(void) {
-  bool any = supply_is_aging() || mappings_kept();
+  bool any = supply_is_aging();
   if (!any)
     roster_for_each(add_spares, &any);
   return any;
@@ -32,7 +31,6 @@ static void give_back_aged(uint64_t *spares_at) {
     roster_tidy_parked();
     roster_give_back_spares();
   }
-  mappings_purge(now, false);
   supply_purge_aged(now, SIZE_MAX);
 }
 
@@ -85,5 +83,5 @@ internal void helper_fork_child(void) {
 internal size_t helper_give_back_all(size_t keep) {
   roster_tidy_parked();
   roster_give_back_spares();
-  return mappings_purge(os_now_ms(), true) + supply_purge_all(keep);
+  return supply_purge_all(keep);
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "os/os.h"
-#include "pages/mappings.h"
 
 static size_t slices_for(size_t size) {
   return ROUND_UP(size, SLICE_SIZE) >> SLICE_SHIFT;
@@ -23,21 +22,21 @@ static void describe(slab *s, char *start, size_t slices) {
   store_relaxed(&s->need, 1);
 }
 
-static bool take_run(slab *s, size_t size, size_t align, bool *zeroed) {
+static bool take_run(slab *s, size_t size, size_t align, size_t *dirty) {
   run r;
   unsigned align_slices = (unsigned)max_size(align >> SLICE_SHIFT, 1);
   if (!supply_take((unsigned)slices_for(size), align_slices, &r))
     return false;
   s->kind = SLAB_RUN;
   s->page = r.page;
-  *zeroed = r.zeroed;
+  *dirty = r.zeroed ? 0 : size;
   describe(s, r.start, r.slices);
   return true;
 }
 
-static bool take_mapping(slab *s, size_t size, size_t align, bool *zeroed) {
+static bool take_mapping(slab *s, size_t size, size_t align, size_t *dirty) {
   size_t slices = slices_for(size);
-  char *start = mapping_take(slices, align, zeroed);
+  char *start = supply_map(slices, align, dirty);
   if (!start)
     return false;
   s->kind = SLAB_DIRECT;
@@ -45,7 +44,7 @@ static bool take_mapping(slab *s, size_t size, size_t align, bool *zeroed) {
   return true;
 }
 
-internal slab *large_take(size_t size, size_t align, bool *zeroed) {
+internal slab *large_take(size_t size, size_t align, size_t *dirty) {
   if (size > LARGE_MOST || align > LARGE_MOST / 2)
     return NULL;
   slab *s = slab_descriptor_take(SLAB_RUN);
@@ -53,8 +52,8 @@ internal slab *large_take(size_t size, size_t align, bool *zeroed) {
     return NULL;
   align = max_size(align, SLICE_SIZE);
   bool done = size <= HUGE_SIZE && align <= HUGE_SIZE
-                  ? take_run(s, size, align, zeroed)
-                  : take_mapping(s, size, align, zeroed);
+                  ? take_run(s, size, align, dirty)
+                  : take_mapping(s, size, align, dirty);
   if (!done) {
     slab_descriptor_give(s);
     return NULL;
@@ -71,7 +70,7 @@ internal void large_give(slab *s) {
     supply_give(s->page, start, (unsigned)slices);
     slab_descriptor_give(s);
   } else if (s->kind == SLAB_DIRECT) {
-    mapping_give(start, slices);
+    supply_unmap(start, slices);
     slab_descriptor_give(s);
   } else {
     os_unmap(s, (size_t)(start - (char *)s) + s->block_size);
@@ -96,7 +95,7 @@ static char *resize_run(slab *s, size_t slices) {
  * ours before it is entered. */
 static bool move_mapping(slab *s, size_t slices) {
   map_set(s->start, 1, MAP_NONE);
-  char *moved = mapping_move(s->start, s->slices, slices);
+  char *moved = supply_move_mapping(s->start, s->slices, slices);
   if (moved)
     describe(s, moved, slices);
   map_set(s->start, 1, map_entry_of(s, TAG_SHARED));
@@ -107,9 +106,9 @@ static char *resize_mapping(slab *s, size_t slices) {
   if (slices <= HUGE_SLICES / 2)
     return NULL; /* small enough for a run */
   if (slices < s->slices) {
-    mapping_give(s->start + slices * SLICE_SIZE, s->slices - slices);
+    supply_unmap(s->start + slices * SLICE_SIZE, s->slices - slices);
     describe(s, s->start, slices);
-  } else if (mapping_extend(s->start, s->slices, slices)) {
+  } else if (supply_extend_mapping(s->start, s->slices, slices)) {
     describe(s, s->start, slices);
   } else if (!move_mapping(s, slices)) {
     return NULL;

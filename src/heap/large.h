@@ -16,8 +16,9 @@
 /* No block is larger than half the address space: it is not worth asking. */
 #define LARGE_MOST ((size_t)1 << (OS_ADDRESS_BITS - 1))
 
-/* size > 0. NULL: out of memory. *zeroed: the block is known to be zero. */
-internal slab *large_take(size_t size, size_t align, bool *zeroed);
+/* size > 0. NULL: out of memory. *dirty: so many bytes at the start, or more than
+ * size, may not be zero. */
+internal slab *large_take(size_t size, size_t align, size_t *dirty);
 /* The block is gone afterwards; its memory goes back to where it came from. */
 internal void large_give(slab *s);
 /* Makes the block `size` bytes long, in place or moved with its contents, and

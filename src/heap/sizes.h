@@ -1,9 +1,11 @@
 /* sizes: the size classes of small blocks.
  *
  * 8 bytes, then steps of 16 up to 64, then four classes in every doubling up to
- * 32 KiB: at most 15 bytes are lost up to 64, at most 20 % above. A slab of a class
+ * 256 KiB: at most 15 bytes are lost up to 64, at most 20 % above. A slab of a class
  * has as many slices as it takes for at least 4 blocks and a tail of at most 1/32.
  * A block is aligned to the largest power of two that divides its class's size.
+ *
+ * Up to TABLE_MAX a size's class stands in a table, above it is calculated.
  */
 #ifndef MASU_HEAP_SIZES_H
 #define MASU_HEAP_SIZES_H
@@ -13,7 +15,7 @@
 #include "pages/slice.h"
 
 /* X(class, size of the class below, size, slices of a slab) */
-#define SIZE_CLASSES(X)                                                        \
+#define TABLE_CLASSES(X)                                                       \
   X(0, 0, 8, 1) \
   X(1, 8, 16, 1) \
   X(2, 16, 32, 1) \
@@ -55,17 +57,46 @@
   X(38, 20480, 24576, 3) \
   X(39, 24576, 28672, 4) \
   X(40, 28672, 32768, 2)
+#define UPPER_CLASSES(X)                                                       \
+  X(41, 32768, 40960, 5) \
+  X(42, 40960, 49152, 3) \
+  X(43, 49152, 57344, 7) \
+  X(44, 57344, 65536, 4) \
+  X(45, 65536, 81920, 5) \
+  X(46, 81920, 98304, 6) \
+  X(47, 98304, 114688, 7) \
+  X(48, 114688, 131072, 8) \
+  X(49, 131072, 163840, 10) \
+  X(50, 163840, 196608, 12) \
+  X(51, 196608, 229376, 14) \
+  X(52, 229376, 262144, 16)
 
-enum { CLASS_COUNT = 41, SMALL_MAX = 32768, CLASS_STEP = 8 };
+enum {
+  TABLE_COUNT = 41, /* classes up to TABLE_MAX */
+  TABLE_SHIFT = 15,
+  TABLE_MAX = 1 << TABLE_SHIFT,
+  CLASS_COUNT = 53,
+  SMALL_MAX = 262144,
+  CLASS_STEP = 8
+};
 
 /* By (size + 7) / 8. */
-internal_data const uint8_t class_by_step[SMALL_MAX / CLASS_STEP + 1];
-internal_data const uint16_t class_sizes[CLASS_COUNT];
+internal_data const uint8_t class_by_step[TABLE_MAX / CLASS_STEP + 1];
+internal_data const uint32_t class_sizes[CLASS_COUNT];
 internal_data const uint8_t class_slices[CLASS_COUNT];
 
-/* size <= SMALL_MAX; 0 counts as 1. */
-static ALWAYS_INLINE unsigned class_of(size_t size) {
+/* size <= TABLE_MAX; 0 counts as 1. */
+static ALWAYS_INLINE unsigned class_in_table(size_t size) {
   return class_by_step[(size + CLASS_STEP - 1) / CLASS_STEP];
+}
+/* TABLE_MAX < size <= SMALL_MAX. */
+static inline unsigned class_above_table(size_t size) {
+  unsigned doubling = bit_high64(size - 1);
+  return TABLE_COUNT + (doubling - TABLE_SHIFT) * 4 + ((size - 1) >> (doubling - 2) & 3);
+}
+/* size <= SMALL_MAX. */
+static inline unsigned class_of(size_t size) {
+  return size <= TABLE_MAX ? class_in_table(size) : class_above_table(size);
 }
 static inline size_t class_size(unsigned c) { return class_sizes[c]; }
 
@@ -75,7 +106,8 @@ static inline unsigned class_capacity(unsigned c) {
 }
 
 /* The smallest class whose blocks hold `size` bytes at multiples of `align`, a
- * power of two; CLASS_COUNT when there is none. */
+ * power of two; CLASS_COUNT when there is none, as above TABLE_MAX: a run costs
+ * less than a block that is large only to be aligned. */
 internal unsigned class_aligned(size_t size, size_t align);
 
 #endif

@@ -18,8 +18,8 @@
 typedef enum lock_rank {
   LOCK_ORPHAN,   /* the heap of threads past their last destructor */
   LOCK_ROSTER,   /* the lists of heaps */
-  LOCK_MAPPINGS, /* ranges kept for blocks above a huge page */
   LOCK_SUPPLY,   /* regions, free runs, purging */
+  LOCK_MAPPINGS, /* ranges kept for blocks above a huge page */
   LOCK_META,     /* masu's own memory */
   LOCK_COUNT
 } lock_rank;

@@ -1,12 +1,9 @@
 #include "pages/mappings.h"
 
-#include "base/options.h"
-#include "os/bell.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "pages/pagemap.h"
 #include "pages/purge.h"
-#include "pages/supply.h"
 
 enum { RANGES = 64 };
 #define RANGE_MOST (64 * MIB) /* what is larger is not kept */
@@ -17,13 +14,10 @@ typedef struct range {
   uint64_t since; /* ms */
 } range;
 
-/* Guarded by LOCK_MAPPINGS. */
+/* Guarded by LOCK_MAPPINGS; anybody may read `kept`. */
 static struct {
   range ranges[RANGES];
-  size_t kept, used; /* bytes */
-  purge_policy policy;
-  size_t unmapped; /* bytes that did not fit the policy, not needed again so far */
-  uint64_t unmapped_at;
+  atomic_word kept; /* bytes */
 } mappings;
 
 #define EACH_RANGE(r) \
@@ -36,7 +30,7 @@ static char *range_end(const range *r) { return r->start + bytes_of(r->slices); 
 
 static range range_out(range *r) {
   range out = *r;
-  mappings.kept -= bytes_of(out.slices);
+  sub_relaxed(&mappings.kept, bytes_of(out.slices));
   r->slices = 0;
   return out;
 }
@@ -54,7 +48,7 @@ static char *range_cut(range *r, size_t slices) {
   char *start = r->start;
   r->start += bytes_of(slices);
   r->slices -= slices;
-  mappings.kept -= bytes_of(slices);
+  sub_relaxed(&mappings.kept, bytes_of(slices));
   return start;
 }
 
@@ -78,7 +72,7 @@ static range range_in(range in) {
     place = range_oldest();
   range out = range_out(place);
   *place = in;
-  mappings.kept += bytes_of(in.slices);
+  add_relaxed(&mappings.kept, bytes_of(in.slices));
   return out;
 }
 
@@ -86,59 +80,47 @@ static range range_in(range in) {
 
 /* Without the lock. Returns the bytes. */
 static size_t range_unmap(range r) {
-  if (r.slices) {
+  if (r.slices)
     os_unmap(r.start, bytes_of(r.slices));
-    supply_count_returned(bytes_of(r.slices));
-  }
   return bytes_of(r.slices);
 }
 
-/* The oldest range if there are more than `keep` bytes and it is due. */
-static range range_out_due(size_t keep, uint64_t now, uint64_t delay) {
+/* At most `slices` of the oldest range, if it is due. */
+static range range_out_due(size_t slices, uint64_t now, uint64_t delay) {
   range out = {0};
   lock_take(LOCK_MAPPINGS);
   range *oldest = range_oldest();
-  if (oldest && mappings.kept > keep && purge_is_due(oldest->since, now, delay))
-    out = range_out(oldest);
+  if (oldest && purge_is_due(oldest->since, now, delay)) {
+    out.slices = min_size(oldest->slices, slices);
+    out.start = range_cut(oldest, out.slices);
+  }
   lock_drop(LOCK_MAPPINGS);
   return out;
 }
 
-/* Until `keep` bytes are left, or none is due; returns the bytes. */
-static size_t purge_down_to(size_t keep, uint64_t now, uint64_t delay) {
-  size_t returned = 0, once;
-  do
-    returned += once = range_unmap(range_out_due(keep, now, delay));
-  while (once);
-  return returned;
+static size_t unmap_due(size_t slices, uint64_t now, uint64_t delay) {
+  size_t left = slices;
+  range out;
+  while (left && (out = range_out_due(left, now, delay)).slices) {
+    range_unmap(out);
+    left -= out.slices;
+  }
+  return bytes_of(slices - left);
 }
 
-internal size_t mappings_purge(uint64_t now, bool all) {
-  return purge_down_to(0, now, all ? 0 : option_get(OPTION_purge_delay));
+internal size_t mappings_purge(uint64_t now, uint64_t delay) {
+  return unmap_due(SIZE_MAX >> SLICE_SHIFT, now, delay);
 }
 
-internal size_t mappings_kept(void) {
-  lock_take(LOCK_MAPPINGS);
-  size_t kept = mappings.kept;
-  lock_drop(LOCK_MAPPINGS);
-  return kept;
+internal size_t mappings_unmap(size_t size) {
+  return unmap_due(ROUND_UP(size, SLICE_SIZE) >> SLICE_SHIFT, os_now_ms(), 0);
 }
 
-/* ---- Taking ---- */
+internal size_t mappings_kept(void) { return load_relaxed(&mappings.kept); }
 
-/* `size` bytes are about to be asked of the system. What was given to it in vain is
- * regretted. */
-static void ask_for(size_t size) {
-  uint64_t now = os_now_ms();
-  lock_take(LOCK_MAPPINGS);
-  size_t again = min_size(size, mappings.unmapped);
-  mappings.unmapped -= again;
-  purge_note_reuse(&mappings.policy, again, mappings.unmapped_at, now);
-  lock_drop(LOCK_MAPPINGS);
-  supply_make_room(size);
-}
+/* ---- Taking and giving back ---- */
 
-static char *take_kept(size_t slices, size_t align) {
+internal char *mapping_take_kept(size_t slices, size_t align) {
   range *best = NULL;
   char *start = NULL;
   lock_take(LOCK_MAPPINGS);
@@ -152,18 +134,7 @@ static char *take_kept(size_t slices, size_t align) {
   return start;
 }
 
-static char *map_fresh(size_t slices, size_t align) {
-  ask_for(bytes_of(slices));
-  char *start = os_map(bytes_of(slices), align);
-  if (start && !map_prepare(start, bytes_of(slices))) {
-    os_unmap(start, bytes_of(slices));
-    return NULL;
-  }
-  return start;
-}
-
 static char *move_to(size_t align, char *start, size_t from, size_t to) {
-  ask_for(bytes_of(to - from));
   char *target = os_reserve(bytes_of(to), align);
   /* Some kernels unmap the target before they refuse, and then it may be somebody
    * else's by now: the reservation, address space only, is given up. */
@@ -173,51 +144,54 @@ static char *move_to(size_t align, char *start, size_t from, size_t to) {
   return target;
 }
 
-static char *grow_largest(size_t slices, size_t align) {
-  range *largest = NULL, old = {0};
+/* The largest range that is smaller than that; empty: there is none. */
+static range take_largest_below(size_t slices) {
+  range *largest = NULL, out = {0};
   lock_take(LOCK_MAPPINGS);
   for EACH_RANGE(r)
     if (r->slices && r->slices < slices && (!largest || r->slices > largest->slices))
       largest = r;
   if (largest)
-    old = range_out(largest);
+    out = range_out(largest);
   lock_drop(LOCK_MAPPINGS);
-  if (!old.slices)
-    return NULL;
-  char *start = move_to(align, old.start, old.slices, slices);
-  if (!start)
-    range_unmap(old);
-  return start;
+  return out;
 }
 
-static void used_changes(size_t more, size_t less) {
-  lock_take(LOCK_MAPPINGS);
-  mappings.used += more - less;
-  lock_drop(LOCK_MAPPINGS);
-  supply_count_direct(more, less);
-}
-
-internal char *mapping_take(size_t slices, size_t align, bool *zeroed) {
-  *zeroed = false;
-  char *start = take_kept(slices, align);
-  if (!start)
-    start = grow_largest(slices, align);
-  if (!start)
-    *zeroed = (start = map_fresh(slices, align)) != NULL;
+internal char *mapping_take_fresh(size_t slices, size_t align, size_t *dirty) {
+  range old = take_largest_below(slices);
+  char *start = old.slices ? move_to(align, old.start, old.slices, slices) : NULL;
+  *dirty = bytes_of(old.slices);
   if (start)
-    used_changes(bytes_of(slices), 0);
+    return start;
+  *dirty = 0;
+  range_unmap(old);
+  start = os_map(bytes_of(slices), align);
+  if (start && !map_prepare(start, bytes_of(slices))) {
+    os_unmap(start, bytes_of(slices));
+    return NULL;
+  }
   return start;
+}
+
+internal size_t mapping_give(char *start, size_t slices) {
+  range out = {start, slices, os_now_ms()};
+  if (bytes_of(slices) <= RANGE_MOST) {
+    lock_take(LOCK_MAPPINGS);
+    range_join(&out);
+    out = range_in(out);
+    lock_drop(LOCK_MAPPINGS);
+  }
+  return range_unmap(out);
 }
 
 /* ---- Resizing ---- */
 
-/* From the kept range that begins at `end`. */
-static bool extend_kept(const char *end, size_t more) {
+internal bool mapping_extend_kept(char *start, size_t from, size_t to) {
   bool done = false;
   lock_take(LOCK_MAPPINGS);
   for EACH_RANGE(r)
-    if (r->slices >= more && r->start == end) {
-      range_cut(r, more);
+    if (r->slices >= to - from && r->start == start + bytes_of(from)) {
+      range_cut(r, to - from);
       done = true;
       break;
     }
@@ -225,44 +199,10 @@ static bool extend_kept(const char *end, size_t more) {
   return done;
 }
 
-internal bool mapping_extend(char *start, size_t from, size_t to) {
-  if (!extend_kept(start + bytes_of(from), to - from)) {
-    ask_for(bytes_of(to - from));
-    if (!os_grow_in_place(start, bytes_of(from), bytes_of(to)))
-      return false;
-  }
-  used_changes(bytes_of(to - from), 0);
-  return true;
+internal bool mapping_extend_fresh(char *start, size_t from, size_t to) {
+  return os_grow_in_place(start, bytes_of(from), bytes_of(to));
 }
 
 internal char *mapping_move(char *start, size_t from, size_t to) {
-  char *target = move_to(SLICE_SIZE, start, from, to);
-  if (target)
-    used_changes(bytes_of(to - from), 0);
-  return target;
-}
-
-/* ---- Giving back ---- */
-
-internal void mapping_give(char *start, size_t slices) {
-  uint64_t now = os_now_ms();
-  range out = {start, slices, now};
-  used_changes(0, bytes_of(slices));
-  lock_take(LOCK_MAPPINGS);
-  if (bytes_of(slices) <= RANGE_MOST) {
-    range_join(&out);
-    out = range_in(out);
-  }
-  size_t cap = purge_cap(&mappings.policy, mappings.used, now);
-  lock_drop(LOCK_MAPPINGS);
-  size_t unmapped = range_unmap(out) + purge_down_to(cap, now, 0);
-  lock_take(LOCK_MAPPINGS);
-  if (purge_elapsed(mappings.unmapped_at, now) >= PURGE_REGRET_MS)
-    mappings.unmapped = 0;
-  if (unmapped) {
-    mappings.unmapped += unmapped;
-    mappings.unmapped_at = now;
-  }
-  lock_drop(LOCK_MAPPINGS);
-  bell_ring();
+  return move_to(SLICE_SIZE, start, from, to);
 }

@@ -9,6 +9,7 @@
 #include "os/os.h"
 #include "os/report.h"
 #include "pages/meta.h"
+#include "pages/mappings.h"
 #include "pages/pagemap.h"
 #include "pages/purge.h"
 
@@ -44,6 +45,8 @@ static struct {
   region *spare_regions;
   unsigned in_transit; /* system calls pending */
   purge_policy policy;
+  size_t unmapped; /* bytes of mappings, not asked for again so far */
+  uint64_t unmapped_at;
   supply_figures figures;
 } supply;
 
@@ -94,17 +97,46 @@ static void count_used(size_t more, size_t less) {
       max_size(supply.figures.peak, supply.figures.used + supply.figures.direct);
 }
 
-internal void supply_count_returned(size_t size) {
-  lock_take(LOCK_SUPPLY);
-  supply.figures.returned += size;
-  lock_drop(LOCK_SUPPLY);
-}
-
-internal void supply_count_direct(size_t more, size_t less) {
+static void count_direct(size_t more, size_t less) {
   lock_take(LOCK_SUPPLY);
   supply.figures.direct += more - less;
   count_used(0, 0);
   lock_drop(LOCK_SUPPLY);
+}
+
+/* ---- Mappings given to the system ---- */
+
+static void note_unmapped(size_t size) {
+  uint64_t now = os_now_ms();
+  if (!size)
+    return;
+  if (purge_elapsed(supply.unmapped_at, now) >= PURGE_REGRET_MS)
+    supply.unmapped = 0;
+  supply.unmapped += size;
+  supply.unmapped_at = now;
+  supply.figures.returned += size;
+}
+
+/* The oldest ranges kept, about so many bytes of them. Called and left with the lock
+ * held, drops it for the system calls. */
+static size_t unmap_kept(size_t size) {
+  supply.in_transit++;
+  lock_drop(LOCK_SUPPLY);
+  size_t unmapped = mappings_unmap(size);
+  lock_take(LOCK_SUPPLY);
+  supply.in_transit--;
+  note_unmapped(unmapped);
+  return unmapped;
+}
+
+static size_t unmap_aged(uint64_t now, uint64_t delay) {
+  supply.in_transit++;
+  lock_drop(LOCK_SUPPLY);
+  size_t unmapped = mappings_purge(now, delay);
+  lock_take(LOCK_SUPPLY);
+  supply.in_transit--;
+  note_unmapped(unmapped);
+  return unmapped;
 }
 
 /* ---- Regions ---- */
@@ -320,7 +352,10 @@ internal bool supply_take(unsigned slices, unsigned align, run *out) {
   unsigned first = bit_low32(starts);
   uint32_t mask = bit_run32(first, slices);
   *out = (run){page->base + first * SLICE_SIZE, page, slices, !(page->dirty & mask)};
+  uint32_t fresh = mask & ~page->dirty;
   page_use(page, mask, now);
+  if (fresh && mappings_kept()) /* which cannot serve here, but make room */
+    unmap_kept(slice_bytes(fresh));
   lock_drop(LOCK_SUPPLY);
   return true;
 }
@@ -411,16 +446,33 @@ static size_t purge_oldest(uint64_t now, size_t budget, size_t floor, bool any_a
   return done;
 }
 
-/* The same by amount: idle memory beyond what the policy keeps. */
-static size_t purge_excess(uint64_t now, size_t budget) {
-  size_t cap = purge_cap(&supply.policy, supply.figures.used, now);
-  return purge_oldest(now, budget, cap, true);
+static size_t all_used(void) { return supply.figures.used + supply.figures.direct; }
+
+/* The same by amount: idle memory of both kinds beyond what the policy keeps. */
+static void purge_excess(uint64_t now, size_t budget) {
+  size_t cap = purge_cap(&supply.policy, all_used(), now);
+  size_t kept = mappings_kept(), idle = supply.figures.idle;
+  if (kept && kept + idle > cap)
+    kept -= unmap_kept(min_size(min_size(kept, kept + idle - cap), budget));
+  purge_oldest(now, budget, cap - min_size(kept, cap), true);
 }
 
-internal void supply_make_room(size_t size) {
+/* `size` bytes are about to be asked of the system for a mapping. What was given to
+ * it in vain is regretted. What is kept makes room, as far as the process would
+ * otherwise become larger by more than a quarter than it ever was, and so do idle
+ * slices, which cannot serve here. */
+static void make_room(size_t size) {
+  uint64_t now = os_now_ms();
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  purge_oldest(os_now_ms(), size, PURGE_KEEP_LEAST, true);
+  size_t again = min_size(size, supply.unmapped);
+  supply.unmapped -= again;
+  purge_note_reuse(&supply.policy, again, supply.unmapped_at, now);
+  size_t all = all_used() + supply.figures.idle + mappings_kept() + size;
+  size_t most = supply.figures.peak + max_size(PURGE_KEEP_LEAST, all_used() / 4);
+  if (all > most)
+    unmap_kept(all - most);
+  purge_oldest(now, size, PURGE_KEEP_LEAST, true);
   lock_drop(LOCK_SUPPLY);
 }
 
@@ -428,6 +480,8 @@ internal size_t supply_purge_aged(uint64_t now, size_t budget) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
   size_t done = purge_oldest(now, budget, 0, false);
+  if (mappings_kept())
+    done += unmap_aged(now, option_get(OPTION_purge_delay));
   lock_drop(LOCK_SUPPLY);
   return done;
 }
@@ -445,6 +499,7 @@ internal size_t supply_purge_all(size_t keep) {
   prepare_lists();
   size_t done = 0;
   age_everything(os_now_ms());
+  done += unmap_aged(os_now_ms(), 0);
   if (!keep)
     done += regions_release_empty();
   done += purge_oldest(os_now_ms(), SIZE_MAX, keep, true);
@@ -466,6 +521,49 @@ internal void supply_give(hpage *page, char *start, unsigned slices) {
     purge_oldest(now, budget, 0, false);
   lock_drop(LOCK_SUPPLY);
   bell_ring();
+}
+
+/* ---- Mappings ---- */
+
+internal char *supply_map(size_t slices, size_t align, size_t *dirty) {
+  char *start = mapping_take_kept(slices, align);
+  *dirty = slices * SLICE_SIZE;
+  if (!start) {
+    make_room(slices * SLICE_SIZE);
+    start = mapping_take_fresh(slices, align, dirty);
+  }
+  if (start)
+    count_direct(slices * SLICE_SIZE, 0);
+  return start;
+}
+
+internal void supply_unmap(char *start, size_t slices) {
+  uint64_t now = os_now_ms();
+  size_t size = slices * SLICE_SIZE, unmapped = mapping_give(start, slices);
+  count_direct(0, size);
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  note_unmapped(unmapped);
+  purge_excess(now, 2 * size);
+  lock_drop(LOCK_SUPPLY);
+  bell_ring();
+}
+
+internal bool supply_extend_mapping(char *start, size_t from, size_t to) {
+  if (!mapping_extend_kept(start, from, to)) {
+    make_room((to - from) * SLICE_SIZE);
+    if (!mapping_extend_fresh(start, from, to))
+      return false;
+  }
+  count_direct((to - from) * SLICE_SIZE, 0);
+  return true;
+}
+
+internal char *supply_move_mapping(char *start, size_t from, size_t to) {
+  char *moved = mapping_move(start, from, to);
+  if (moved)
+    count_direct((to - from) * SLICE_SIZE, 0);
+  return moved;
 }
 
 internal bool supply_settle(void) {
@@ -491,6 +589,7 @@ internal void supply_set_helped(bool helped) {
 internal supply_figures supply_figures_now(void) {
   lock_take(LOCK_SUPPLY);
   supply_figures f = supply.figures;
+  f.kept = mappings_kept();
   lock_drop(LOCK_SUPPLY);
   return f;
 }
@@ -498,7 +597,7 @@ internal supply_figures supply_figures_now(void) {
 internal bool supply_is_aging(void) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  bool aging = !list_empty(&supply.aging);
+  bool aging = !list_empty(&supply.aging) || mappings_kept();
   lock_drop(LOCK_SUPPLY);
   return aging;
 }

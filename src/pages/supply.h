@@ -15,7 +15,7 @@
  * fits, so that the others can empty. System calls are made without the lock: their
  * slices stand in `used` meanwhile.
  *
- * Threads: any. Locks: takes LOCK_SUPPLY, then LOCK_META.
+ * Threads: any. Locks: takes LOCK_SUPPLY, then LOCK_MAPPINGS or LOCK_META.
  */
 #ifndef MASU_PAGES_SUPPLY_H
 #define MASU_PAGES_SUPPLY_H
@@ -55,7 +55,7 @@ internal void supply_give(hpage *page, char *start, unsigned slices);
 /* Makes the run longer where it stands; false: what follows is not free. */
 internal bool supply_extend(hpage *page, char *start, unsigned from, unsigned to);
 
-/* Purges by age; at most about `budget` bytes. Returns the bytes purged. */
+/* Purges by age; at most about `budget` bytes of slices. Returns the bytes purged. */
 internal size_t supply_purge_aged(uint64_t now, size_t budget);
 /* Is there anything that will be purged by age? */
 internal bool supply_is_aging(void);
@@ -65,12 +65,18 @@ internal bool supply_is_aging(void);
 internal size_t supply_purge_all(size_t keep);
 /* Waits a while for the runs in transit; true if there were any. */
 internal bool supply_settle(void);
-/* Enters mappings made elsewhere into the figures, and those unmapped. */
-internal void supply_count_direct(size_t more, size_t less);
-internal void supply_count_returned(size_t size);
-/* Fresh memory of `size` bytes is about to be asked of the system: idle memory that
- * did not serve is purged for it, regretted or not, down to PURGE_KEEP_LEAST. */
-internal void supply_make_room(size_t size);
+
+/* Blocks above a huge page (mappings.h) under the same figures and the same policy.
+ * align: in bytes. NULL: out of memory. *dirty: so many bytes at the start may not be
+ * zero. */
+internal char *supply_map(size_t slices, size_t align, size_t *dirty);
+/* A whole mapping, or the end of one. */
+internal void supply_unmap(char *start, size_t slices);
+/* Make a mapping longer: where it stands, or somewhere else. False, NULL: refused,
+ * nothing changed. */
+internal bool supply_extend_mapping(char *start, size_t from, size_t to);
+internal char *supply_move_mapping(char *start, size_t from, size_t to);
+
 /* For fork, with LOCK_SUPPLY held: is a run in transit; and in the child, where
  * the threads that would finish are gone: there is none (their slices are lost). */
 internal bool supply_in_transit(void);
@@ -83,9 +89,10 @@ typedef struct supply_figures {
   size_t reserved;  /* address space */
   size_t committed; /* of it accessible */
   size_t used;      /* in runs handed out */
-  size_t direct;    /* in mappings outside the regions, see supply_count_direct */
+  size_t direct;    /* in mappings outside the regions */
   size_t peak;      /* the most that used and direct together ever were */
-  size_t idle;      /* free and possibly resident */
+  size_t idle;      /* in the regions, free and possibly resident */
+  size_t kept;      /* in mappings given back, kept for reuse */
   size_t returned;  /* purged, summed up since start */
 } supply_figures;
 internal supply_figures supply_figures_now(void);

@@ -49,7 +49,7 @@ int main(void) {
   parked = fill(5120, 26);
   run = malloc(500000);
   mapping = malloc(5000000);
-  front = malloc(200000);
+  front = malloc(300000);
   free(front);
   reused = malloc(12u << 20);
   free(reused);

@@ -7,7 +7,6 @@
 #include "heap/roster.h"
 #include "os/bell.h"
 #include "os/os.h"
-#include "pages/mappings.h"
 
 enum { DELAY = 40, SOON_MS = 5000 };
 
@@ -54,7 +53,7 @@ static unsigned helpers_soon(void) {
 }
 
 static bool nothing_idle(void) {
-  return supply_figures_now().idle == 0 && mappings_kept() == 0;
+  return supply_figures_now().idle == 0 && supply_figures_now().kept == 0;
 }
 
 /* Waits, doing nothing. */
@@ -83,7 +82,7 @@ static void it_may_be_forbidden(void **state) {
 }
 
 static void giving_back_all_at_once(void **state) {
-  bool zeroed;
+  size_t dirty;
   (void)state;
   option_set(OPTION_purge_delay, 3600000);
   heap *h = roster_join(), *other = roster_join();
@@ -93,11 +92,11 @@ static void giving_back_all_at_once(void **state) {
   heap_deliver(map_entry_descriptor(map_get(c)), c, c, 1);
   heap_flush(h);
   roster_leave(h);
-  slab *mapping = large_take(3 * MIB, 1, &zeroed);
+  make_idle(16);
+  slab *mapping = large_take(3 * MIB, 1, &dirty);
   assert_non_null(mapping);
   memset(mapping->start, 1, 3 * MIB);
   large_give(mapping);
-  make_idle(16);
   size_t bytes = helper_give_back_all(0);
   assert_true(bytes >= 3 * MIB + 16 * SLICE_SIZE);
   assert_true(nothing_idle());
@@ -143,10 +142,10 @@ static void there_is_only_one(void **state) {
 }
 
 static void memory_goes_back_while_we_sleep(void **state) {
-  bool zeroed;
+  size_t dirty;
   (void)state;
   run r = make_idle(HUGE_SLICES);
-  slab *mapping = large_take(5 * MIB, 1, &zeroed);
+  slab *mapping = large_take(5 * MIB, 1, &dirty);
   assert_non_null(mapping);
   char *start = mapping->start;
   memset(start, 1, 5 * MIB);
@@ -160,11 +159,11 @@ static void memory_goes_back_while_we_sleep(void **state) {
 static bool nothing_used(void) { return supply_figures_now().used == 0; }
 
 static heap *sleeping;
-enum { BLOCKS = 5 }; /* of the largest class, 4 in a slab */
+enum { BLOCKS = 5 }; /* 4 in a slab */
 
 static bool nothing_spare(void) {
-  return !load_relaxed(&sleeping->spare[CLASS_COUNT - 1]) &&
-         supply_figures_now().used == class_slices[CLASS_COUNT - 1] * SLICE_SIZE;
+  return !load_relaxed(&sleeping->spare[class_of(TABLE_MAX)]) &&
+         supply_figures_now().used == class_slices[class_of(TABLE_MAX)] * SLICE_SIZE;
 }
 
 static block *take(heap *h, unsigned c) {
@@ -186,7 +185,7 @@ static void give(heap *h, block *b) {
 /* What heaps keep ready goes too: of threads that are gone, and of those that sleep. */
 static void heaps_are_emptied(void **state) {
   block *p[BLOCKS];
-  bool zeroed;
+  size_t dirty;
   (void)state;
   heap *gone = roster_join();
   sleeping = roster_join();
@@ -195,11 +194,11 @@ static void heaps_are_emptied(void **state) {
   heap_deliver(map_entry_descriptor(map_get(b)), b, b, 1);
   heap_flush(gone);
   for (int i = 0; i < BLOCKS; i++)
-    assert_non_null(p[i] = take(sleeping, CLASS_COUNT - 1));
+    assert_non_null(p[i] = take(sleeping, class_of(TABLE_MAX)));
   for (int i = 0; i < BLOCKS - 1; i++)
     give(sleeping, p[i]);
-  assert_non_null(load_relaxed(&sleeping->spare[CLASS_COUNT - 1]));
-  slab *front = large_take(10 * SLICE_SIZE, 1, &zeroed);
+  assert_non_null(load_relaxed(&sleeping->spare[class_of(TABLE_MAX)]));
+  slab *front = large_take(10 * SLICE_SIZE, 1, &dirty);
   assert_true(front && heap_front_give(sleeping, front));
   roster_leave(gone);
   assert_true(soon(nothing_spare));

@@ -3,7 +3,6 @@
 #include "base/options.h"
 #include "heap/large.h"
 #include "os/os.h"
-#include "pages/mappings.h"
 
 enum { DELAY = 1000 };
 
@@ -40,9 +39,9 @@ static int end(void **state) {
   assert_int_equal(used_now(), 0);
   assert_int_equal(direct_now(), 0);
   assert_int_equal(supply_check(), 0);
-  mappings_purge(os_now_ms(), true);
+  supply_purge_all(SIZE_MAX);
   supply_purge_all(0);
-  assert_int_equal(mappings_kept(), 0);
+  assert_int_equal(supply_figures_now().kept, 0);
   return 0;
 }
 
@@ -53,8 +52,8 @@ static void skip_if_checked(void) {
 }
 
 /* Checks what holds for every large block, and writes all of it. */
-static slab *take_aligned(size_t size, size_t align, bool *zeroed) {
-  slab *s = large_take(size, align, zeroed);
+static slab *take_aligned(size_t size, size_t align, size_t *dirty) {
+  slab *s = large_take(size, align, dirty);
   assert_non_null(s);
   assert_true(s->kind == SLAB_RUN || s->kind == SLAB_DIRECT);
   assert_true(s->block_size >= size);
@@ -67,15 +66,15 @@ static slab *take_aligned(size_t size, size_t align, bool *zeroed) {
   assert_int_equal(map_entry_tag(e), TAG_SHARED);
   if (s->slices > 1) /* inside it is foreign */
     assert_int_equal(map_get(s->start + SLICE_SIZE), CHECKED ? e : MAP_NONE);
-  if (*zeroed)
+  if (!*dirty)
     assert_true(all_bytes(s->start, s->block_size, 0));
   memset(s->start, 0x5a, s->block_size);
   return s;
 }
 
 static slab *take(size_t size) {
-  bool zeroed;
-  return take_aligned(size, 1, &zeroed);
+  size_t dirty;
+  return take_aligned(size, 1, &dirty);
 }
 
 static void give(slab *s) {
@@ -132,9 +131,9 @@ static void alignment(void **state) {
   (void)state;
   for (size_t align = 1; align <= 64 * MIB; align *= 4)
     for (size_t size = 5000; size <= 8 * MIB; size *= 6) {
-      bool zeroed;
-      slab *a = take_aligned(size, align, &zeroed),
-           *b = take_aligned(size, align, &zeroed);
+      size_t dirty;
+      slab *a = take_aligned(size, align, &dirty),
+           *b = take_aligned(size, align, &dirty);
       assert_int_equal(a->kind,
                        size <= HUGE_SIZE && align <= HUGE_SIZE ? SLAB_RUN : SLAB_DIRECT);
       give(a);
@@ -143,39 +142,39 @@ static void alignment(void **state) {
 }
 
 static void too_large(void **state) {
-  bool zeroed;
+  size_t dirty;
   (void)state;
-  assert_null(large_take(SIZE_MAX, 1, &zeroed));
-  assert_null(large_take(LARGE_MOST + 1, 1, &zeroed));
-  assert_null(large_take(LARGE_MOST, 1, &zeroed));
-  assert_null(large_take((size_t)1 << 50, 1, &zeroed));
-  assert_null(large_take(1, (size_t)1 << 63, &zeroed));
-  assert_null(large_take(1, (size_t)1 << 50, &zeroed));
+  assert_null(large_take(SIZE_MAX, 1, &dirty));
+  assert_null(large_take(LARGE_MOST + 1, 1, &dirty));
+  assert_null(large_take(LARGE_MOST, 1, &dirty));
+  assert_null(large_take((size_t)1 << 50, 1, &dirty));
+  assert_null(large_take(1, (size_t)1 << 63, &dirty));
+  assert_null(large_take(1, (size_t)1 << 50, &dirty));
 }
 
 /* ---- Zero ---- */
 
 static void what_is_said_to_be_zero_is(void **state) {
-  bool zeroed;
+  size_t dirty;
   (void)state;
-  slab *small = take_aligned(300000, 1, &zeroed);
-  assert_true(zeroed);
-  slab *mapping = take_aligned(3 * MIB, 1, &zeroed);
-  assert_true(zeroed);
+  slab *small = take_aligned(300000, 1, &dirty);
+  assert_int_equal(dirty, 0);
+  slab *mapping = take_aligned(3 * MIB, 1, &dirty);
+  assert_int_equal(dirty, 0);
   give(small);
   give(mapping);
-  small = take_aligned(300000, 1, &zeroed);
-  assert_false(zeroed);
-  mapping = take_aligned(3 * MIB, 1, &zeroed);
-  assert_false(zeroed); /* from the cache */
+  small = take_aligned(300000, 1, &dirty);
+  assert_int_not_equal(dirty, 0);
+  mapping = take_aligned(3 * MIB, 1, &dirty);
+  assert_int_not_equal(dirty, 0); /* a kept one */
   give(small);
   give(mapping);
-  mappings_purge(os_now_ms(), true);
+  supply_purge_all(SIZE_MAX);
   supply_purge_all(1);
-  small = take_aligned(300000, 1, &zeroed);
-  assert_true(zeroed);
-  mapping = take_aligned(3 * MIB, 1, &zeroed);
-  assert_true(zeroed);
+  small = take_aligned(300000, 1, &dirty);
+  assert_int_equal(dirty, 0);
+  mapping = take_aligned(3 * MIB, 1, &dirty);
+  assert_int_equal(dirty, 0);
   give(small);
   give(mapping);
 }
@@ -242,7 +241,7 @@ static void a_mapping_shrinks(void **state) {
   assert_int_equal(s->block_size, 3 * MIB);
   assert_int_equal(direct_now(), 3 * MIB);
   assert_true(is_filled(s, 3 * MIB));
-  assert_int_equal(mappings_kept(), 5 * MIB);
+  assert_int_equal(supply_figures_now().kept, 5 * MIB);
   assert_null(large_resize(s, 200000)); /* better copied to a run */
   assert_true(is_filled(s, 3 * MIB));
   give(s);
@@ -259,7 +258,7 @@ static void a_mapping_grows_in_place(void **state) {
   assert_int_equal(s->block_size, 12 * MIB);
   assert_int_equal(direct_now(), 12 * MIB);
   assert_true(is_filled(s, 4 * MIB));
-  assert_int_equal(mappings_kept(), 4 * MIB);
+  assert_int_equal(supply_figures_now().kept, 4 * MIB);
   give(s);
 }
 
@@ -291,8 +290,8 @@ static void a_mapping_moves(void **state) {
 }
 
 static void a_mapping_that_cannot_grow(void) {
-  bool zeroed;
-  slab *s = large_take(16 * MIB, 1, &zeroed);
+  size_t dirty;
+  slab *s = large_take(16 * MIB, 1, &dirty);
   char *start = s->start;
   fill(s, 16 * MIB);
   mmap(start + 16 * MIB, 4096, PROT_NONE,
@@ -376,11 +375,11 @@ static void *take_resize_give(void *argument) {
   for (int i = 0; i < 3000; i++) {
     slab **s = &held[random_next(&seed) % HELD];
     size_t size = random_next(&seed) % (random_next(&seed) % 4 ? HUGE_SIZE : 6 * MIB) + 1;
-    bool zeroed;
+    size_t dirty;
     if (!*s) {
-      *s = large_take(size, 1, &zeroed);
+      *s = large_take(size, 1, &dirty);
       REQUIRE(*s != NULL);
-      REQUIRE(!zeroed || *(uintptr_t *)(*s)->start == 0);
+      REQUIRE(dirty || *(uintptr_t *)(*s)->start == 0);
       *(uintptr_t *)(*s)->start = (uintptr_t)*s;
       continue;
     }
@@ -393,7 +392,7 @@ static void *take_resize_give(void *argument) {
       REQUIRE(!p || (p == (*s)->start && (*s)->block_size >= size));
       REQUIRE(*(uintptr_t *)(*s)->start == (uintptr_t)*s);
       if (i % 64 == 0)
-        mappings_purge(os_now_ms(), i % 128);
+        supply_purge_all(i % 128 ? SIZE_MAX : 0);
     }
   }
   for (int i = 0; i < HELD; i++)

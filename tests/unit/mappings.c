@@ -1,40 +1,37 @@
 #include "unit.h"
 
-#include "base/options.h"
 #include "os/os.h"
 #include "pages/mappings.h"
-#include "pages/pagemap.h"
-#include "pages/purge.h"
-#include "pages/supply.h"
 
 enum { DELAY = 1000 };
 
 static int begin(void **state) {
   (void)state;
   alarm(60);
-  option_set(OPTION_purge_delay, DELAY);
-  supply_set_helped(true);
   return 0;
 }
 
 static int end(void **state) {
   (void)state;
-  assert_int_equal(supply_figures_now().direct, 0);
-  mappings_purge(os_now_ms(), true);
+  mappings_purge(os_now_ms(), 0);
   assert_int_equal(mappings_kept(), 0);
   return 0;
 }
 
-static size_t returned(void) { return supply_figures_now().returned; }
+static char *take_dirty(size_t slices, size_t align, size_t *dirty) {
+  char *p = mapping_take_kept(slices, align);
+  *dirty = slices * SLICE_SIZE;
+  return p ? p : mapping_take_fresh(slices, align, dirty);
+}
 
 static char *take_aligned(size_t slices, size_t align) {
-  bool zeroed;
-  char *p = mapping_take(slices, align, &zeroed);
+  size_t dirty, size = slices * SLICE_SIZE;
+  char *p = take_dirty(slices, align, &dirty);
   assert_non_null(p);
   assert_int_equal((uintptr_t)p % align, 0);
-  if (zeroed)
-    assert_true(all_bytes(p, slices * SLICE_SIZE, 0));
-  memset(p, 1, slices * SLICE_SIZE);
+  if (dirty < size)
+    assert_true(all_bytes(p + dirty, size - dirty, 0));
+  memset(p, 1, size);
   return p;
 }
 
@@ -87,14 +84,15 @@ static void the_smallest_that_fits_is_used(void **state) {
 
 /* The contents tell whether the memory is the old one: only the rest is fresh. */
 static void a_larger_one_grows_out_of_what_is_kept(void **state) {
-  bool zeroed;
+  size_t dirty;
   (void)state;
   char *p = take(64);
   memset(p, 0x5a, 64 * SLICE_SIZE);
   mapping_give(p, 64);
-  char *q = mapping_take(96, SLICE_SIZE, &zeroed);
+  assert_null(mapping_take_kept(96, SLICE_SIZE));
+  char *q = mapping_take_fresh(96, SLICE_SIZE, &dirty);
   assert_non_null(q);
-  assert_false(zeroed);
+  assert_int_equal(dirty, 64 * SLICE_SIZE);
   assert_true(all_bytes(q, 64 * SLICE_SIZE, 0x5a));
   assert_true(all_bytes(q + 64 * SLICE_SIZE, 32 * SLICE_SIZE, 0));
   assert_int_equal(mappings_kept(), 0);
@@ -121,35 +119,28 @@ static void ranges_age(void **state) {
   mapping_give(p, 64);
   mapping_give(p + 100 * SLICE_SIZE, 100);
   uint64_t after = os_now_ms();
-  assert_int_equal(mappings_purge(before + DELAY - 1, false), 0);
+  assert_int_equal(mappings_purge(before + DELAY - 1, DELAY), 0);
   assert_int_equal(mappings_kept(), 164 * SLICE_SIZE);
-  assert_int_equal(mappings_purge(after + DELAY, false), 164 * SLICE_SIZE);
+  assert_int_equal(mappings_purge(after + DELAY, DELAY), 164 * SLICE_SIZE);
   assert_int_equal(mappings_kept(), 0);
   assert_false(is_mapped(p) || is_mapped(p + 100 * SLICE_SIZE));
   assert_true(is_mapped(p + 64 * SLICE_SIZE));
   mapping_give(p + 64 * SLICE_SIZE, 36);
-  assert_int_equal(mappings_purge(os_now_ms(), true), 36 * SLICE_SIZE);
-  assert_int_equal(mappings_purge(os_now_ms(), true), 0);
 }
 
-/* 96 slices are 6 MiB. */
-static void what_is_kept_is_bounded(void **state) {
-  enum { COUNT = 60 };
-  static char *taken[COUNT];
+static void so_much_is_unmapped(void **state) {
   (void)state;
-  for (int i = 0; i < COUNT; i++)
-    taken[i] = take(96);
-  size_t before = returned();
-  for (int i = 0; i < COUNT; i++) {
-    mapping_give(taken[i], 96);
-    size_t used = (size_t)(COUNT - 1 - i) * 96 * SLICE_SIZE;
-    assert_true(mappings_kept() <= max_size(PURGE_KEEP_LEAST, used / 4));
-  }
-  size_t kept = 0;
-  for (int i = 0; i < COUNT; i++)
-    kept += is_mapped(taken[i]) ? 96 * SLICE_SIZE : 0;
-  assert_int_equal(mappings_kept(), kept);
-  assert_int_equal(returned() - before, COUNT * 96 * SLICE_SIZE - kept);
+  char *p = take(200);
+  mapping_give(p, 64);
+  sleep_ms(20); /* the clock is coarse, the first is to be the oldest */
+  mapping_give(p + 100 * SLICE_SIZE, 100);
+  assert_int_equal(mappings_unmap(30 * SLICE_SIZE - 1), 30 * SLICE_SIZE);
+  assert_false(is_mapped(p + 29 * SLICE_SIZE));
+  assert_true(is_mapped(p + 30 * SLICE_SIZE));
+  assert_int_equal(mappings_unmap(44 * SLICE_SIZE), 44 * SLICE_SIZE);
+  assert_int_equal(mappings_unmap(SIZE_MAX / 2), 90 * SLICE_SIZE);
+  assert_int_equal(mappings_unmap(SLICE_SIZE), 0);
+  mapping_give(p + 64 * SLICE_SIZE, 36);
 }
 
 /* No more pieces are kept than there are entries, and none is lost. */
@@ -169,28 +160,13 @@ static void pieces_are_bounded(void **state) {
 }
 
 static void very_large_ones_are_not_kept(void **state) {
-  bool zeroed;
+  size_t dirty;
   (void)state;
-  char *p = mapping_take(1025, SLICE_SIZE, &zeroed); /* 64 MiB and a slice */
+  char *p = take_dirty(1025, SLICE_SIZE, &dirty); /* 64 MiB and a slice */
   assert_non_null(p);
-  mapping_give(p, 1025);
+  assert_int_equal(mapping_give(p, 1025), 1025 * SLICE_SIZE);
   assert_int_equal(mappings_kept(), 0);
   assert_false(is_mapped(p));
-}
-
-/* What was unmapped in vain is kept the next time. */
-static void unmap_in_vain(void) {
-  mapping_give(take(800), 800); /* 50 MiB, more than is kept at first */
-  REQUIRE(mappings_kept() == 0);
-  for (int round = 0; round < 3; round++) {
-    mapping_give(take(800), 800);
-    REQUIRE(mappings_kept() == 800 * SLICE_SIZE);
-  }
-}
-
-static void what_is_needed_again_is_kept(void **state) {
-  (void)state;
-  in_child(unmap_in_vain);
 }
 
 /* ---- Resizing ---- */
@@ -199,7 +175,8 @@ static void a_mapping_extends_into_what_is_kept(void **state) {
   (void)state;
   char *p = take(200);
   mapping_give(p + 100 * SLICE_SIZE, 100);
-  assert_true(mapping_extend(p, 100, 160));
+  assert_true(mapping_extend_kept(p, 100, 160));
+  assert_false(mapping_extend_kept(p, 160, 201));
   assert_int_equal(mappings_kept(), 40 * SLICE_SIZE);
   assert_true(all_bytes(p, 160 * SLICE_SIZE, 1));
   mapping_give(p, 160);
@@ -215,22 +192,17 @@ static void a_mapping_moves(void **state) {
   assert_false(is_mapped(p));
   assert_true(all_bytes(q, 100 * SLICE_SIZE, 1));
   assert_true(all_bytes(q + 100 * SLICE_SIZE, 50 * SLICE_SIZE, 0));
-  assert_int_equal(supply_figures_now().direct, 150 * SLICE_SIZE);
   mapping_give(q, 150);
 }
 
 static void refusals_change_nothing(void **state) {
-  size_t huge = ((size_t)1 << 46) / SLICE_SIZE;
-  bool zeroed;
+  size_t huge = ((size_t)1 << 46) / SLICE_SIZE, dirty;
   (void)state;
   char *p = take(100);
-  assert_false(mapping_extend(p, 100, huge));
+  assert_false(mapping_extend_fresh(p, 100, huge));
   assert_null(mapping_move(p, 100, 2 * huge));
   assert_true(all_bytes(p, 100 * SLICE_SIZE, 1));
-  assert_int_equal(supply_figures_now().direct, 100 * SLICE_SIZE);
-  assert_null(mapping_take(4 * huge, SLICE_SIZE, &zeroed));
-  assert_false(zeroed);
-  assert_int_equal(supply_figures_now().direct, 100 * SLICE_SIZE);
+  assert_null(mapping_take_fresh(4 * huge, SLICE_SIZE, &dirty));
   mapping_give(p, 100);
 }
 
@@ -239,12 +211,11 @@ static void refusals_change_nothing(void **state) {
 static void *take_resize_give(void *number) {
   uint64_t seed = (uintptr_t)number;
   for (int i = 0; i < 300; i++) {
-    bool zeroed;
-    size_t n = 33 + random_next(&seed) % 60, more = n + random_next(&seed) % 60;
-    char *p = mapping_take(n, SLICE_SIZE, &zeroed);
-    REQUIRE(p && (!zeroed || (!p[0] && !p[n * SLICE_SIZE - 1])));
+    size_t dirty, n = 33 + random_next(&seed) % 60, more = n + random_next(&seed) % 60;
+    char *p = take_dirty(n, SLICE_SIZE, &dirty);
+    REQUIRE(p && (dirty >= n * SLICE_SIZE || (!p[dirty] && !p[n * SLICE_SIZE - 1])));
     *(uintptr_t *)p = *(uintptr_t *)(p + (n - 1) * SLICE_SIZE) = (uintptr_t)number;
-    if (mapping_extend(p, n, more)) {
+    if (mapping_extend_kept(p, n, more) || mapping_extend_fresh(p, n, more)) {
       n = more;
     } else if (i % 3 == 0) { /* refused where two mappings have become neighbours */
       char *q = mapping_move(p, n, more + 1);
@@ -257,7 +228,7 @@ static void *take_resize_give(void *number) {
     if (kept)
       mapping_give(p, kept);
     if (i % 32 == 0)
-      mappings_purge(os_now_ms(), i % 64);
+      mappings_purge(os_now_ms(), i % 64 ? DELAY : 0);
   }
   return NULL;
 }
@@ -276,15 +247,13 @@ static void many_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      /* The first two: nothing is regretted yet. */
-      TEST(what_is_needed_again_is_kept),
-      TEST(what_is_kept_is_bounded),
       TEST(a_mapping_is_used_again),
       TEST(a_smaller_one_is_cut_off_and_joins_again),
       TEST(the_smallest_that_fits_is_used),
       TEST(a_larger_one_grows_out_of_what_is_kept),
       TEST(alignment),
       TEST(ranges_age),
+      TEST(so_much_is_unmapped),
       TEST(pieces_are_bounded),
       TEST(very_large_ones_are_not_kept),
       TEST(a_mapping_extends_into_what_is_kept),

@@ -54,7 +54,7 @@ static void slabs_waste_little(void **state) {
 
 static void aligned_classes(void **state) {
   (void)state;
-  for (size_t align = 1; align <= SMALL_MAX; align *= 2)
+  for (size_t align = 1; align <= TABLE_MAX; align *= 2)
     for (size_t size = 0; size <= SMALL_MAX; size += size < 2048 ? 1 : 61) {
       unsigned c = class_aligned(size, align);
       assert_int_equal(c, class_by_looking(size, align));
@@ -69,10 +69,10 @@ static void beyond_the_classes(void **state) {
   (void)state;
   assert_int_equal(class_aligned(SMALL_MAX + 1, 1), CLASS_COUNT);
   assert_int_equal(class_aligned(SIZE_MAX, 1), CLASS_COUNT);
-  assert_int_equal(class_aligned(1, 2 * SMALL_MAX), CLASS_COUNT);
+  assert_int_equal(class_aligned(1, 2 * TABLE_MAX), CLASS_COUNT);
   assert_int_equal(class_aligned(1, (size_t)1 << 63), CLASS_COUNT);
-  assert_int_equal(class_size(class_aligned(1, SMALL_MAX)), SMALL_MAX);
-  assert_int_equal(class_size(class_aligned(SMALL_MAX, SMALL_MAX)), SMALL_MAX);
+  assert_int_equal(class_size(class_aligned(1, TABLE_MAX)), TABLE_MAX);
+  assert_int_equal(class_size(class_aligned(SMALL_MAX, TABLE_MAX)), SMALL_MAX);
   assert_int_equal(class_size(class_aligned(0, 1)), 8);
 }
 

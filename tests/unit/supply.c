@@ -34,6 +34,7 @@ static int end(void **state) {
   supply_figures f = supply_figures_now();
   assert_int_equal(f.idle, 0);
   assert_int_equal(f.committed, 0);
+  assert_int_equal(f.kept, 0);
   assert_int_equal(f.reserved, 0);
   assert_false(supply_settle());
   return 0;
@@ -242,23 +243,40 @@ static void the_figures(void **state) {
   give(b);
 }
 
-static void direct_mappings_count_for_the_peak(void **state) {
+static char *map(size_t slices) {
+  size_t dirty;
+  char *p = supply_map(slices, SLICE_SIZE, &dirty);
+  assert_non_null(p);
+  return p;
+}
+
+static void mappings_count_for_the_peak(void **state) {
   (void)state;
-  size_t peak = supply_figures_now().peak;
+  size_t slices = supply_figures_now().peak / SLICE_SIZE + 100;
   run a = take(16, 1);
-  supply_count_direct(2 * peak, 0);
-  assert_int_equal(supply_figures_now().direct, 2 * peak);
-  assert_int_equal(supply_figures_now().peak, 2 * peak + HUGE_SIZE / 2);
-  supply_count_direct(5, 2 * peak); /* smaller by realloc, say */
-  assert_int_equal(supply_figures_now().direct, 5);
-  supply_count_direct(0, 5);
-  size_t returned = supply_figures_now().returned;
-  supply_count_returned(7);
-  assert_int_equal(supply_figures_now().returned, returned + 7);
+  char *p = map(slices);
+  assert_int_equal(supply_figures_now().direct, slices * SLICE_SIZE);
+  assert_int_equal(supply_figures_now().peak, (slices + 16) * SLICE_SIZE);
+  supply_unmap(p + SLICE_SIZE, slices - 1);
+  assert_int_equal(supply_figures_now().direct, SLICE_SIZE);
+  supply_unmap(p, 1);
   give(a);
   run b = take(16, 1);
-  assert_int_equal(supply_figures_now().peak, 2 * peak + HUGE_SIZE / 2);
+  assert_int_equal(supply_figures_now().peak, (slices + 16) * SLICE_SIZE);
   give(b);
+}
+
+static void mappings_are_resized(void **state) {
+  (void)state;
+  char *p = map(200);
+  supply_unmap(p + 100 * SLICE_SIZE, 100);
+  assert_int_equal(supply_figures_now().kept, 100 * SLICE_SIZE);
+  assert_true(supply_extend_mapping(p, 100, 150));
+  assert_int_equal(supply_figures_now().direct, 150 * SLICE_SIZE);
+  assert_int_equal(supply_figures_now().kept, 50 * SLICE_SIZE);
+  char *q = supply_move_mapping(p, 150, 180);
+  assert_int_equal(supply_figures_now().direct, (q ? 180 : 150) * SLICE_SIZE);
+  supply_unmap(q ? q : p, q ? 180 : 150);
 }
 
 /* ---- Purging by age ---- */
@@ -500,32 +518,92 @@ static void while_much_is_used_more_is_kept(void **state) {
   give_many(0, 20);
 }
 
+/* A mapping that is not to be had from what is kept. */
 static void room_is_made_for_what_idle_memory_cannot_serve(void **state) {
   (void)state;
   assert_true(option_set(OPTION_purge_delay, 3600000));
   take_many(220, 32);
   give_many(200, 20);
   size_t returned = supply_figures_now().returned;
-  supply_make_room(4 * HUGE_SIZE);
+  char *p = map(4 * HUGE_SLICES);
   assert_int_equal(supply_check(), 0);
   assert_int_equal(idle(), 16 * HUGE_SIZE);
   assert_int_equal(supply_figures_now().returned, returned + 4 * HUGE_SIZE);
-  supply_make_room(1024 * MIB);
+  char *q = map(512 * HUGE_SLICES);
   assert_int_equal(idle(), PURGE_KEEP_LEAST);
-  supply_make_room(1024 * MIB);
-  assert_int_equal(idle(), PURGE_KEEP_LEAST);
+  supply_unmap(p, 4 * HUGE_SLICES);
+  supply_unmap(q, 512 * HUGE_SLICES);
   give_many(0, 200);
+}
+
+/* 96 slices are 6 MiB. In a child, where nothing is regretted yet. */
+static void keep_some(void) {
+  enum { COUNT = 60 };
+  static char *taken[COUNT];
+  for (int i = 0; i < COUNT; i++)
+    taken[i] = map(96);
+  for (int i = 0; i < COUNT; i++) {
+    supply_unmap(taken[i], 96);
+    supply_figures f = supply_figures_now();
+    REQUIRE(f.kept <= max_size(PURGE_KEEP_LEAST, (f.used + f.direct) / 4));
+  }
+  REQUIRE(supply_figures_now().kept == PURGE_KEEP_LEAST);
+}
+
+static void kept_mappings_are_bounded(void **state) {
+  (void)state;
+  in_child(keep_some);
+}
+
+/* What was unmapped in vain is kept the next time. */
+static void unmap_in_vain(void) {
+  supply_unmap(map(800), 800); /* 50 MiB, more than is kept at first */
+  REQUIRE(supply_figures_now().kept == PURGE_KEEP_LEAST);
+  for (int round = 0; round < 3; round++) {
+    supply_unmap(map(800), 800);
+    REQUIRE(supply_figures_now().kept >= 40 * MIB);
+  }
+}
+
+static void mappings_needed_again_are_kept(void **state) {
+  (void)state;
+  in_child(unmap_in_vain);
+}
+
+/* What is kept does not stand beside fresh memory for blocks of other sizes. */
+static void small_blocks_take_the_place_of_mappings(void **state) {
+  (void)state;
+  supply_unmap(map(160), 160);
+  assert_int_equal(supply_figures_now().kept, 160 * SLICE_SIZE);
+  take_many(10, 16);
+  assert_true(supply_figures_now().kept <= 160 * SLICE_SIZE - 4 * HUGE_SIZE);
+  give_many(0, 10);
+}
+
+static void mappings_age_too(void **state) {
+  (void)state;
+  supply_unmap(map(160), 160);
+  assert_true(supply_is_aging());
+  uint64_t now = os_now_ms();
+  supply_purge_aged(now + DELAY - 100, SIZE_MAX);
+  assert_int_equal(supply_figures_now().kept, 160 * SLICE_SIZE);
+  assert_true(supply_purge_aged(now + DELAY + 10, SIZE_MAX) >= 160 * SLICE_SIZE);
+  assert_int_equal(supply_figures_now().kept, 0);
+}
+
+static void purge_in_vain(void) {
+  REQUIRE(option_set(OPTION_purge_delay, 3600000));
+  take_many(1600, 2);
+  give_many(0, 1600);
+  REQUIRE(idle() <= PURGE_KEEP_LEAST + HUGE_SIZE);
+  take_many(1600, 2); /* purged in vain a moment ago */
+  give_many(0, 1600);
+  REQUIRE(idle() > 2 * PURGE_KEEP_LEAST);
 }
 
 static void what_is_needed_again_is_kept(void **state) {
   (void)state;
-  assert_true(option_set(OPTION_purge_delay, 3600000));
-  take_many(1600, 2);
-  give_many(0, 1600);
-  assert_true(idle() <= PURGE_KEEP_LEAST + HUGE_SIZE);
-  take_many(1600, 2); /* purged in vain a moment ago */
-  give_many(0, 1600);
-  assert_true(idle() > 2 * PURGE_KEEP_LEAST);
+  in_child(purge_in_vain);
 }
 
 /* ---- Against an oracle ---- */
@@ -814,10 +892,15 @@ static void the_check_sees_what_is_wrong(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       /* First, while nothing is regretted yet. */
+      TEST(what_is_needed_again_is_kept),
+      TEST(kept_mappings_are_bounded),
+      TEST(mappings_needed_again_are_kept),
+      /* First, while nothing is regretted yet. */
       TEST(idle_memory_is_bounded),
       TEST(while_much_is_used_more_is_kept),
+      TEST(small_blocks_take_the_place_of_mappings),
+      TEST(mappings_age_too),
       TEST(room_is_made_for_what_idle_memory_cannot_serve),
-      TEST(what_is_needed_again_is_kept),
       TEST(a_run_lies_in_one_huge_page),
       TEST(fresh_memory_is_known_to_be_zero),
       TEST(runs_do_not_overlap),
@@ -829,7 +912,8 @@ int main(void) {
       TEST(extending),
       TEST(not_beyond_the_huge_page),
       TEST(the_figures),
-      TEST(direct_mappings_count_for_the_peak),
+      TEST(mappings_count_for_the_peak),
+      TEST(mappings_are_resized),
       TEST(nothing_goes_before_the_delay),
       TEST(the_delay_is_an_option),
       TEST(each_slice_gets_its_time),

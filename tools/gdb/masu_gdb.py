@@ -491,7 +491,8 @@ class SupplyCommand(gdb.Command):
             print(f"freed mappings kept for reuse: {kept} bytes")
         figures = masu.supply["figures"]
         for field in figures.type.fields():
-            print(f"{field.name:>10} {int(figures[field.name]):>14}")
+            value = kept if field.name == "kept" else int(figures[field.name])
+            print(f"{field.name:>10} {value:>14}")
         transit = int(masu.supply["in_transit"])
         if transit:
             print(f"{plural(transit, 'system call')} pending")
