@@ -19,7 +19,7 @@ static ALWAYS_INLINE void *malloc_fast(size_t size) {
   heap_hot *hot = thread_hot;
   block *b = hot->hand[c];
   if (UNLIKELY(!b))
-    return malloc_slow(c);
+    return malloc_slow(size);
   hot->hand[c] = b->next;
   if (CHECKED)
     checked_take(b);

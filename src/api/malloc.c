@@ -61,19 +61,31 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
   return p ? p : out_of_memory();
 }
 
-internal NOINLINE void *malloc_slow(unsigned size_class) {
+/* h may be NULL. A slab's worth may not be to be had where one block still is. */
+static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
+  block *b = NULL;
+  size_t dirty;
+  if (reclaim(h) && (h || (h = thread_enter())))
+    b = take_block(h, size_class);
+  thread_leave(h);
+  if (!b && size_class >= TABLE_COUNT)
+    return take_large_slow(class_size(size_class), 1, &dirty);
+  return hand_out(b);
+}
+
+static inline void *malloc_refilling(unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested(class_size(size_class), 1);
   heap *h = thread_enter();
-  block *b = h ? take_block(h, size_class) : NULL;
-  if (UNLIKELY(!b) && reclaim(h) && (h || (h = thread_enter())))
-    b = take_block(h, size_class);
+  block *b = LIKELY(h != NULL) ? take_block(h, size_class) : NULL;
+  if (UNLIKELY(!b))
+    return malloc_reclaiming(h, size_class);
   thread_leave(h);
-  if (UNLIKELY(!b) && size_class >= TABLE_COUNT) { /* a slab's worth is not to be had */
-    size_t dirty;
-    return take_large_slow(class_size(size_class), 1, &dirty);
-  }
   return hand_out(b);
+}
+
+internal NOINLINE void *malloc_slow(size_t size) {
+  return malloc_refilling(class_in_table(size));
 }
 
 static inline void *take_large(size_t size, size_t align, size_t *dirty) {
@@ -97,7 +109,7 @@ internal NOINLINE void *malloc_larger(size_t size) {
   block **hand = &thread_hot->hand[c];
   block *b = *hand;
   if (UNLIKELY(!b))
-    return malloc_slow(c);
+    return malloc_refilling(c);
   *hand = b->next;
   if (CHECKED)
     checked_take(b);

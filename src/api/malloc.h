@@ -5,9 +5,9 @@
 #include "heap/slab.h"
 #include "masu.h"
 
-/* The hand of the size's class is empty. */
-internal void *malloc_slow(unsigned size_class);
-/* Above the size classes. */
+/* The hand of the size's class is empty. size <= TABLE_MAX. */
+internal void *malloc_slow(size_t size);
+/* Above TABLE_MAX. */
 internal void *malloc_larger(size_t size);
 /* At a multiple of align, a power of two. NULL with errno ENOMEM. */
 internal void *malloc_aligned(size_t align, size_t size);
