@@ -236,10 +236,4 @@ PUBLIC int masu_ctl(const char *name, uint64_t *old_value, const uint64_t *new_v
 
 /* ---- Checking ---- */
 
-static void check_heap(heap *h, void *wrong) { *(unsigned *)wrong += heap_check(h); }
-
-PUBLIC int masu_check(void) {
-  unsigned wrong = supply_check();
-  roster_for_each(check_heap, &wrong);
-  return wrong != 0;
-}
+PUBLIC int masu_check(void) { return supply_check() + roster_check() != 0; }

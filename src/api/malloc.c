@@ -136,6 +136,19 @@ static bool free_to_front(slab *s) {
   return kept;
 }
 
+internal void free_entered(heap *h, void *p) {
+  map_entry e = map_get(p);
+  slab *s = map_entry_descriptor(e);
+  if (s->kind != SLAB_SMALL)
+    large_give(s);
+  else if (!h)
+    heap_deliver(s, p, p, 1);
+  else if (map_entry_tag(e) == h->hot.tag)
+    heap_free_own(h, s, p);
+  else
+    heap_send(h, s, p);
+}
+
 internal NOINLINE void free_slow(void *p) {
   if (!p)
     return;
@@ -144,22 +157,17 @@ internal NOINLINE void free_slow(void *p) {
     foreign_free(p);
     return;
   }
+  slab *s = map_entry_descriptor(e);
+  if (CHECKED)
+    checked_give(s, p);
   if (UNLIKELY(thread_busy)) {
     thread_defer_free(p);
     return;
   }
-  slab *s = map_entry_descriptor(e);
-  if (CHECKED)
-    checked_give(s, p);
   if (s->kind != SLAB_SMALL && free_to_front(s))
     return;
   heap *h = thread_enter_if_joined();
-  if (s->kind != SLAB_SMALL)
-    large_give(s);
-  else if (h)
-    heap_send(h, s, p);
-  else
-    heap_deliver(s, p, p, 1);
+  free_entered(h, p);
   thread_leave(h);
 }
 

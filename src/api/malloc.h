@@ -2,7 +2,7 @@
 #ifndef MASU_API_MALLOC_H
 #define MASU_API_MALLOC_H
 
-#include "heap/slab.h"
+#include "heap/heap.h"
 #include "masu.h"
 
 /* The hand of the size's class is empty. size <= TABLE_MAX. */
@@ -13,6 +13,8 @@ internal void *malloc_larger(size_t size);
 internal void *malloc_aligned(size_t align, size_t size);
 /* p is NULL, foreign, large, or another heap's. */
 internal void free_slow(void *p);
+/* Inside a slow path: a block of any slab; h is the thread's heap, or NULL. */
+internal void free_entered(heap *h, void *p);
 /* The countdown of an own slab has reached 0. */
 internal void free_event(slab *s);
 

@@ -147,11 +147,23 @@ internal void thread_defer_free(void *p) {
   while (!cas_release(&deferred, &top, b));
 }
 
-internal void thread_free_deferred(void) {
-  block *b = load_relaxed(&deferred) ? exchange_acquire(&deferred, NULL) : NULL;
-  while (b) {
-    block *next = b->next;
-    masu_free(b);
-    b = next;
+/* Inside a slow path, where another signal finds the thread busy and keeps off. */
+static COLD NOINLINE void free_all_deferred(void) {
+  block *b;
+  while ((b = exchange_acquire(&deferred, NULL))) {
+    heap *h = thread_enter_if_joined();
+    for (block *next; b; b = next) {
+      next = b->next;
+      free_entered(h, b);
+    }
+    compiler_fence();
+    if (h)
+      h->busy = false;
+    thread_busy = false;
   }
+}
+
+internal void thread_free_deferred(void) {
+  if (UNLIKELY(load_relaxed(&deferred) != NULL))
+    free_all_deferred();
 }

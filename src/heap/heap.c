@@ -129,8 +129,7 @@ internal void heap_slab_event(heap *h, slab *s) {
   }
 }
 
-/* The owner's free, as the fast path has it. */
-static void free_own(heap *h, slab *s, block *b) {
+internal void heap_free_own(heap *h, slab *s, block *b) {
   b->next = s->free;
   s->free = b;
   if (count_down_release(&s->need))
@@ -339,7 +338,7 @@ internal void heap_flush(heap *h) {
     h->hot.hand[c] = NULL;
     while (b) {
       block *next = b->next;
-      free_own(h, map_entry_descriptor(map_get(b)), b);
+      heap_free_own(h, map_entry_descriptor(map_get(b)), b);
       b = next;
     }
   }
@@ -421,9 +420,11 @@ internal unsigned heap_check(heap *h) {
       if (mail_state_of(load_relaxed(&s->mail)) != MAIL_DEAD)
         wrong += check_slab(h, s);
     }
-    slab *spare = load_relaxed(&h->spare[c]);
-    if (spare)
+    slab *spare = exchange_acq_rel(&h->spare[c], NULL); /* out of the helper's reach */
+    if (spare) {
       wrong += check_slab(h, spare) + report_violation(need_of(spare), "spare in use", spare);
+      store_release(&h->spare[c], spare);
+    }
   }
   for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
     if (s->count)

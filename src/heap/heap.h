@@ -95,6 +95,8 @@ static inline bool heap_hand_back(heap *h, slab *s) {
   *hand = b;
   return true;
 }
+/* Frees a block of an own slab, as the fast path does. */
+internal void heap_free_own(heap *h, slab *s, block *b);
 /* Frees a block of another heap's slab; it may wait in a slot. */
 internal void heap_send(heap *h, slab *s, block *b);
 /* Frees blocks of a small slab, from any thread, at once. */

@@ -97,31 +97,39 @@ internal heap *roster_orphan(void) {
   return roster.orphan;
 }
 
-static heap *pop_to_tidy(unsigned *left, heap *done) {
+static heap *pop_to_visit(unsigned *left, heap *done) {
   lock_take(LOCK_ROSTER);
-  if (done)
+  if (done) {
+    done->busy = false;
     parked_push_back(done);
+  }
   *left = min_size(*left, roster.parked_count);
   heap *h = *left ? parked_pop() : NULL;
   if (h)
-    h->busy = true; /* for fork: half tidied */
+    h->busy = true; /* for fork: half done */
   lock_drop(LOCK_ROSTER);
   return h;
 }
 
 /* One at a time from the front to the back, so that a thread that starts meanwhile
  * finds the others. */
-internal void roster_tidy_parked(void) {
+internal void roster_visit_parked(void (*visit)(heap *h, void *context), void *context) {
   unsigned left = UINT32_MAX;
   heap *h = NULL;
-  while ((h = pop_to_tidy(&left, h))) {
+  while ((h = pop_to_visit(&left, h))) {
     compiler_fence();
-    heap_tidy(h);
+    visit(h, context);
     compiler_fence();
-    h->busy = false;
     left--;
   }
 }
+
+static void tidy(heap *h, void *unused) {
+  (void)unused;
+  heap_tidy(h);
+}
+
+internal void roster_tidy_parked(void) { roster_visit_parked(tidy, NULL); }
 
 internal void roster_for_each(void (*visit)(heap *h, void *context), void *context) {
   lock_take(LOCK_ROSTER);
@@ -140,6 +148,23 @@ internal size_t roster_give_back_spares(void) {
   size_t bytes = 0;
   roster_for_each(give_back, &bytes);
   return bytes;
+}
+
+static void check(heap *h, void *wrong) { *(unsigned *)wrong += heap_check(h); }
+
+static void check_if_in_use(heap *h, void *wrong) {
+  lock_take(LOCK_ROSTER);
+  bool in_use = !h->is_parked && !h->busy;
+  lock_drop(LOCK_ROSTER);
+  if (in_use)
+    check(h, wrong);
+}
+
+internal unsigned roster_check(void) {
+  unsigned wrong = 0;
+  roster_visit_parked(check, &wrong);
+  roster_for_each(check_if_in_use, &wrong);
+  return wrong;
 }
 
 internal unsigned roster_count(void) {

@@ -25,13 +25,17 @@ internal void roster_leave(heap *h);
 /* The orphan heap; LOCK_ORPHAN is held while it is used. NULL: out of memory. */
 internal heap *roster_orphan(void);
 
-/* Tidies every parked heap. */
+/* Visits every parked heap, each off the roster meanwhile: the visitor owns it. */
+internal void roster_visit_parked(void (*visit)(heap *h, void *context), void *context);
 internal void roster_tidy_parked(void);
 /* Gives back what all heaps keep ready; returns bytes. */
 internal size_t roster_give_back_spares(void);
 /* Visits every heap that isn't sealed; a heap in use may change meanwhile. */
 internal void roster_for_each(void (*visit)(heap *h, void *context), void *context);
 internal unsigned roster_count(void);
+/* heap_check of all heaps but those that the helper has just now. The threads that
+ * have heaps must leave them alone meanwhile. */
+internal unsigned roster_check(void);
 
 /* In a forked child, with all locks held: `mine` is the caller's heap or NULL. */
 internal void roster_fork_child(heap *mine);

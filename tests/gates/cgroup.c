@@ -50,7 +50,7 @@ static void *phases(void *unused) {
 }
 
 int main(int argc, char **argv) {
-  gate_begin(100);
+  gate_begin(300);
   if (argc > 1) { /* in the group, from the very start */
     touch(blocks, sizeof blocks);
     phases(NULL);

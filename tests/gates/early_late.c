@@ -94,7 +94,7 @@ static int run(const char *ending) {
 }
 
 int main(int argc, char **argv) {
-  gate_begin(100);
+  gate_begin(300);
   if (argc > 1)
     return run(argv[1]);
   const char *const endings[] = {

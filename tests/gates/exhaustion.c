@@ -48,7 +48,7 @@ static void *body(void *number) {
 }
 
 int main(void) {
-  gate_begin(100);
+  gate_begin(300);
   pthread_t threads[COUNT(sizes)]; /* before the limit: stacks need memory too */
   pthread_barrier_init(&barrier, NULL, COUNT(sizes) + 1);
   for (uintptr_t i = 0; i < COUNT(sizes); i++)

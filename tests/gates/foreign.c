@@ -6,7 +6,7 @@
 #include "gate.h"
 
 int main(void) {
-  gate_begin(60);
+  gate_begin(300);
   void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
   CHECK(libc, "%s", dlerror());
   void *(*real_malloc)(size_t) = (void *(*)(size_t))dlsym(libc, "malloc");

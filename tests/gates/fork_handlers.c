@@ -21,7 +21,7 @@ static void parent(void) { exercise(); }
 static void child(void) { children++, exercise(); }
 
 int main(void) {
-  gate_begin(110);
+  gate_begin(300);
   CHECK(pthread_atfork(prepare, parent, child) == 0, "atfork");
   hammer_start();
   for (int i = 0; i < FORKS; i++) {

@@ -67,7 +67,7 @@ static void *forker(void *unused) {
 }
 
 int main(void) {
-  gate_begin(110);
+  gate_begin(300);
   hammer_start();
   pthread_t second = start(forker, NULL);
   forker(NULL);

@@ -58,7 +58,7 @@ static void *allocates_then_sleeps(void *unused) {
 }
 
 int main(int argc, char **argv) {
-  gate_begin(60);
+  gate_begin(300);
   CHECK(argc == 3, "usage: gives_back WHO SIZES");
   const char *who = argv[1];
   for (size_t i = 0; i < COUNT(kinds); i++)

@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
                {"many_consumers", many_consumers},
                {"pool", pool},
                {"short_threads", short_threads}};
-  gate_begin(110);
+  gate_begin(300);
   for (size_t i = 0; i < COUNT(cases); i++)
     if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {
       cases[i].run();

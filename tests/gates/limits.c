@@ -155,7 +155,7 @@ static const struct {
 };
 
 int main(int argc, char **argv) {
-  gate_begin(60);
+  gate_begin(300);
   CHECK(argc > 1, "usage: limits CASE");
   bool limited = argc > 2;
   for (size_t i = 0; i < COUNT(cases); i++) {

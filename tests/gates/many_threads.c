@@ -82,7 +82,7 @@ static void run(void) {
 }
 
 int main(void) {
-  gate_begin(110);
+  gate_begin(300);
   run();
   cpu_set_t one;
   CPU_ZERO(&one);

@@ -62,7 +62,7 @@ static void *body(void *unused) {
 }
 
 int main(void) {
-  gate_begin(110);
+  gate_begin(300);
   body(NULL);
   finish(start(body, NULL));
   return 0;

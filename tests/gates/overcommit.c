@@ -20,7 +20,7 @@ static void *body(void *unused) {
 }
 
 int main(int argc, char **argv) {
-  gate_begin(60);
+  gate_begin(300);
   if (argc > 1) {
     body(NULL);
     finish(start(body, NULL));

@@ -72,7 +72,7 @@ static void work(uint64_t *random) {
 }
 
 int main(void) {
-  gate_begin(100);
+  gate_begin(300);
   struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   struct itimerval every_ms = {{0, 1000}, {0, 1000}};
   uint64_t random = 9;

@@ -42,7 +42,7 @@ static void *starter(void *unused) {
 }
 
 int main(void) {
-  gate_begin(110);
+  gate_begin(300);
   hammer_start();
   pthread_t second = start(starter, NULL);
   for (int i = 0; i < ROUNDS; i++) {

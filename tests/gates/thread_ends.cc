@@ -68,7 +68,7 @@ static void run(int threads) {
 }
 
 int main() {
-  gate_begin(110);
+  gate_begin(300);
   for (auto &key : keys)
     CHECK(pthread_key_create(&key, destroy) == 0, "key");
   run(2000);

@@ -67,7 +67,7 @@ static void *body(void *unused) {
 }
 
 int main(void) {
-  gate_begin(110);
+  gate_begin(300);
   pthread_t threads[4];
   for (int i = 0; i < 4; i++)
     threads[i] = start(body, NULL);

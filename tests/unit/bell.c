@@ -6,7 +6,7 @@
 /* A ring that is lost leaves its sleeper for ever: the alarm ends the program. */
 static int enable(void **state) {
   (void)state;
-  alarm(60);
+  alarm(300);
   bell_enable(true);
   return 0;
 }
@@ -95,8 +95,9 @@ static void without_a_helper_it_does_not_ring(void **state) {
 /* The two sides of the promise at the same moment, time and again: here the bell is
  * armed and work looked for, there work is made and the bell rung. If both miss, the
  * sleeper sleeps for ever. */
-enum { ROUNDS = 150000 };
+enum { ROUNDS = 150000, ENOUGH_MS = 5000 };
 static atomic_u32 arrived;
+static atomic_u32 last_round; /* sooner than ROUNDS where others take the cores */
 static _Alignas(128) atomic_u32 work;
 
 static void pause_a_little(uint64_t *seed) {
@@ -108,7 +109,7 @@ static void *arm_and_look(void *unused) {
   uint64_t seed = 1;
   (void)unused;
   run_on(1);
-  for (uint32_t round = 1; round <= ROUNDS; round++) {
+  for (uint32_t round = 1; round <= load_relaxed(&last_round); round++) {
     meet(&arrived, 2);
     pause_a_little(&seed);
     bell_arm();
@@ -122,11 +123,14 @@ static void *arm_and_look(void *unused) {
 
 static void no_ring_is_lost(void **state) {
   pthread_t thread;
-  uint64_t seed = 2;
+  uint64_t seed = 2, start = os_now_ms();
   (void)state;
+  store_relaxed(&last_round, ROUNDS);
   assert_int_equal(pthread_create(&thread, NULL, arm_and_look, NULL), 0);
   run_on(0);
-  for (uint32_t round = 1; round <= ROUNDS; round++) {
+  for (uint32_t round = 1; round <= load_relaxed(&last_round); round++) {
+    if (os_now_ms() - start > ENOUGH_MS)
+      store_relaxed(&last_round, round); /* seen by the other after they have met */
     meet(&arrived, 2);
     pause_a_little(&seed);
     store_relaxed(&work, round);

@@ -80,7 +80,7 @@ static void assert_sound(void) {
 
 static int begin(void **state) {
   (void)state;
-  alarm(100);
+  alarm(300);
   memset(heaps, 0, sizeof heaps);
   for (int i = 0; i < HEAPS; i++)
     heap_init(&heaps[i], (map_tag)(TAG_FIRST_HEAP + i));

@@ -12,7 +12,7 @@ enum { DELAY = 40, SOON_MS = 5000 };
 
 static int begin(void **state) {
   (void)state;
-  alarm(100);
+  alarm(300);
   option_set(OPTION_purge_delay, DELAY);
   option_set(OPTION_helper, 1);
   return 0;

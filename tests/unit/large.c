@@ -24,7 +24,7 @@ static size_t direct_now(void) { return supply_figures_now().direct - direct_bef
 
 static int begin(void **state) {
   (void)state;
-  alarm(60);
+  alarm(300);
   option_set(OPTION_purge_delay, DELAY);
   supply_set_helped(true);
   blocks_before += blocks_now();

@@ -9,7 +9,7 @@ static size_t page; /* of the system */
 
 static int setup(void **state) {
   (void)state;
-  alarm(60);
+  alarm(300);
   page = (size_t)sysconf(_SC_PAGESIZE);
   return 0;
 }

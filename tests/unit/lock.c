@@ -11,7 +11,7 @@ static void start(pthread_t *thread, void *(*body)(void *), void *argument) {
 /* The test ends the program if a lock is never to be had. */
 static int before(void **state) {
   (void)state;
-  alarm(60);
+  alarm(300);
   return 0;
 }
 

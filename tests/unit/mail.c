@@ -35,7 +35,7 @@ static slab *s;
 static block *blocks[8192];
 
 static int make(unsigned size_class) {
-  alarm(100);
+  alarm(300);
   s = slab_make(size_class, owner, TAG);
   assert_non_null(s);
   for (uint32_t n = 0, step; (step = slab_unthreaded_step(s));)

@@ -7,7 +7,7 @@ enum { DELAY = 1000 };
 
 static int begin(void **state) {
   (void)state;
-  alarm(60);
+  alarm(300);
   return 0;
 }
 

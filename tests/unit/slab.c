@@ -12,7 +12,7 @@ enum { TAG = TAG_FIRST_HEAP + 5 };
 
 static int begin(void **state) {
   (void)state;
-  alarm(60);
+  alarm(300);
   supply_set_helped(true);
   return 0;
 }

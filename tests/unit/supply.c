@@ -17,7 +17,7 @@ static char descriptor[128];
 /* With a helper nothing is purged unless a test says so. */
 static int begin(void **state) {
   (void)state;
-  alarm(100);
+  alarm(300);
   option_set(OPTION_purge_delay, DELAY);
   supply_set_helped(true);
   return 0;

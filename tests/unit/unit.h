@@ -54,7 +54,7 @@ __attribute__((unused)) static void in_child(void (*body)(void)) {
   pid_t child = _Fork();
   assert_true(child >= 0);
   if (child == 0) {
-    alarm(60);
+    alarm(300);
     body();
     _exit(0);
   }
