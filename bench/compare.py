@@ -22,14 +22,16 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+
 try:
     from rich.console import Console
 
-    import rounds
+    from masu.bench import rounds
 except ModuleNotFoundError as missing:
     sys.exit(f"compare.py needs the Python package {missing.name}: pip install numpy rich")
 
-from measure import SYSTEM, Allocator, Problem
+from masu.bench.measure import SYSTEM, Allocator, Problem
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:

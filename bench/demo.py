@@ -15,9 +15,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.panel import Panel
 
-import rounds
-from measure import SYSTEM, Allocator, Problem
-from rounds import Row, Sample
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+
+from masu.bench import rounds
+from masu.bench.measure import SYSTEM, Allocator, Problem
+from masu.bench.rounds import Row, Sample
 
 NOTE = (
     "Medians of {rounds} rounds; 95 % intervals by bootstrap over the rounds.\n"

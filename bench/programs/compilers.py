@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from measure import PROJECT
-
-from .harness import Program, Run
+from .harness import PROJECT, Program, Run
 
 SOURCES = ("CMakeLists.txt", "cmake", "include", "src", "bench")
 

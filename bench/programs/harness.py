@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measure import SYSTEM, Allocator, Problem, Usage, clean_environment, launcher, measure
+from masu.bench.measure import SYSTEM, Allocator, Problem, Usage, clean_environment, launcher, measure
 
 FILES = Path(__file__).resolve().parent / "files"
+PROJECT = FILES.parent.parent.parent
 Word = str | os.PathLike[str]
 
 

@@ -11,10 +11,10 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from measure import PROJECT, SYSTEM, Allocator, Problem
+from masu.bench.measure import SYSTEM, Allocator, Problem
 
 from . import ALL
-from .harness import Program, Run, empty_folder, prove
+from .harness import PROJECT, Program, Run, empty_folder, prove
 
 KEPT = PROJECT / "build" / "programs"
 """The library, and what programs were prepared with."""

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.request
 
-from measure import Problem
+from masu.bench.measure import Problem
 
 from .harness import Program, Run, digest, free_port
 

@@ -4,9 +4,7 @@
  * free them in the same order. Each of THREADS (1) threads makes ROUNDS (20,000). A
  * block carries its number, checked before it is freed. THREADS 1 is the program's
  * first thread alone. */
-#include <pthread.h>
-
-#include "workload.h"
+#include "threads.h"
 
 static size_t low, high, live, rounds;
 
@@ -29,6 +27,7 @@ static void *run(void *number) {
 }
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   low = argument(argc, argv, 1, 40000, "LOW");
   high = argument(argc, argv, 2, 100000, "HIGH");
   live = argument(argc, argv, 3, 50, "LIVE");
@@ -36,18 +35,17 @@ int main(int argc, char **argv) {
   size_t threads = argument(argc, argv, 5, 1, "THREADS");
   if (low < sizeof(size_t) || high < low || high - low > UINT32_MAX - 1)
     fail("LOW is at least %zu, HIGH at least LOW", sizeof(size_t));
-  pthread_t *thread = got(malloc(threads * sizeof *thread));
   uint64_t start = now_ns();
   if (threads == 1)
     run(NULL);
-  for (size_t i = 0; threads > 1 && i < threads; i++)
-    if (pthread_create(&thread[i], NULL, run, (void *)i))
-      fail("a thread cannot be made");
-  for (size_t i = 0; threads > 1 && i < threads; i++)
-    pthread_join(thread[i], NULL);
-  double time = (double)(now_ns() - start);
+  else
+    threads_run(threads, run);
+  double time = (double)(now_ns() - start), pairs = (double)rounds * (double)live * (double)threads;
   printf("batch: %zu rounds of %zu x %zu to %zu bytes, %zu threads: %.3f s, %.2f ns per pair\n", rounds, live, low,
-         high, threads, time * 1e-9, time / ((double)rounds * (double)live * (double)threads));
-  free(thread);
+         high, threads, time * 1e-9, time / pairs);
+  figure("wall_s", time * 1e-9);
+  figure("pair_ns", time / pairs);
+  figure("peak_rss_kib", (double)status_kib("VmHWM"));
+  figures_end();
   return 0;
 }

@@ -2,18 +2,13 @@
  *
  * Allocates BLOCKS (1,000,000) blocks of SIZE (16) bytes, keeps their addresses in
  * an array, and prints the resident memory. From HAKMEM phase 8.1. Each block
- * carries its number as far as it fits; checked after the figure is taken. Set
- * MASU_BENCH_HUGE=0 to forbid transparent huge pages to this process. */
-#include <sys/prctl.h>
-
+ * carries its number as far as it fits; checked after the figure is taken. */
 #include "workload.h"
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   size_t blocks = argument(argc, argv, 1, 1000000, "BLOCKS");
   size_t size = argument(argc, argv, 2, 16, "SIZE");
-  const char *huge = getenv("MASU_BENCH_HUGE");
-  if (huge && !strcmp(huge, "0"))
-    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   size_t mark = size < sizeof(size_t) ? size : sizeof(size_t);
 
   char **block = got(malloc(blocks * sizeof *block));
@@ -31,5 +26,8 @@ int main(int argc, char **argv) {
   double asked = (double)(blocks * size) / 1024;
   printf("hakmem_memory: %zu x malloc(%zu) with their addresses: %ld KiB resident, %.0f %% over what was asked for\n",
          blocks, size, resident, 100 * ((double)resident / asked - 1));
+  figure("rss_kib", (double)resident);
+  figure("live_kib", asked + (double)(blocks * sizeof *block) / 1024);
+  figures_end();
   return 0;
 }

@@ -2,11 +2,10 @@
  *
  * One thread allocates BLOCKS (5,000,000) blocks of SIZE (64) bytes and passes them
  * through a ring of 1,024 places to another, which checks and frees them. */
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "workload.h"
+#include "threads.h"
 
 enum { PLACES = 1024, LINE = 64 };
 
@@ -44,16 +43,19 @@ static void consume(void) {
 }
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   blocks = argument(argc, argv, 1, 5000000, "BLOCKS");
   size = argument(argc, argv, 2, 64, "SIZE");
-  pthread_t producer;
   uint64_t start = now_ns();
-  if (pthread_create(&producer, NULL, produce, NULL))
-    fail("cannot start a thread");
+  pthread_t producer = thread_new(produce, NULL);
   consume();
-  pthread_join(producer, NULL);
+  thread_join(producer);
   double time = (double)(now_ns() - start);
+  long peak = status_kib("VmHWM");
   printf("handover: %zu blocks of %zu bytes: %.3f s, %.1f ns per block, peak %ld KiB\n", blocks, size, time * 1e-9,
-         time / (double)blocks, status_kib("VmHWM"));
+         time / (double)blocks, peak);
+  figure("block_ns", time / (double)blocks);
+  figure("peak_rss_kib", (double)peak);
+  figures_end();
   return 0;
 }

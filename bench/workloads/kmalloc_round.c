@@ -22,6 +22,7 @@ static void play_round(void) {
 }
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   size_t rounds = argument(argc, argv, 1, 10000, "ROUNDS");
   for (size_t i = 0; i < WARM_UP; i++)
     play_round();
@@ -31,5 +32,7 @@ int main(int argc, char **argv) {
   double time = (double)(now_ns() - start);
   printf("kmalloc_round: %zu rounds of %d x %d bytes: %.3f s, %.1f ns per pair\n", rounds, BLOCKS, BLOCK_BYTES,
          time * 1e-9, time / ((double)rounds * BLOCKS));
+  figure("pair_ns", time / ((double)rounds * BLOCKS));
+  figures_end();
   return 0;
 }

@@ -68,6 +68,7 @@ static void *serve(void *context) {
 }
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   size_t threads = argument(argc, argv, 1, 8, "THREADS");
   size_t generations = argument(argc, argv, 2, 20, "GENERATIONS");
   replacements = argument(argc, argv, 3, 50000, "REPLACEMENTS");
@@ -88,8 +89,13 @@ int main(int argc, char **argv) {
   pthread_mutex_unlock(&mutex);
   double time = (double)(now_ns() - start);
   double all = (double)threads * (double)generations * (double)replacements;
+  long peak = status_kib("VmHWM");
   printf("larson_like: %zu servers, %zu generations, %zu replacements each: %.3f s, %.2f million per second, "
          "peak %ld KiB\n",
-         threads, generations, replacements, time * 1e-9, all * 1e3 / time, status_kib("VmHWM"));
+         threads, generations, replacements, time * 1e-9, all * 1e3 / time, peak);
+  figure("wall_s", time * 1e-9);
+  figure("replacements_per_s", all * 1e9 / time);
+  figure("peak_rss_kib", (double)peak);
+  figures_end();
   return 0;
 }

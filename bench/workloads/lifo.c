@@ -7,6 +7,7 @@
 enum { LIVE = 100 };
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   size_t size = argument(argc, argv, 1, 64, "SIZE");
   size_t rounds = argument(argc, argv, 2, 1000000, "ROUNDS");
   unsigned char *block[LIVE];
@@ -25,5 +26,7 @@ int main(int argc, char **argv) {
   double time = (double)(now_ns() - start);
   printf("lifo: %zu rounds of %d x %zu bytes: %.3f s, %.2f ns per pair\n", rounds, LIVE, size, time * 1e-9,
          time / ((double)rounds * LIVE));
+  figure("pair_ns", time / ((double)rounds * LIVE));
+  figures_end();
   return 0;
 }

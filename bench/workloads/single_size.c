@@ -3,8 +3,6 @@
  * PAIRS (1,000,000) times: allocate SIZE (1,024) bytes and free them. Touched
  * writes and checks one word in every 4 KiB, as a program that uses the block
  * would. From the lecture on TCMalloc for C programs, experiment 1. */
-#include <stdbool.h>
-
 #include "workload.h"
 
 enum { STRIDE = 4096 };
@@ -21,6 +19,7 @@ static void check(const volatile char *block, size_t size, char mark) {
 }
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   size_t size = argument(argc, argv, 1, 1024, "SIZE");
   size_t pairs = argument(argc, argv, 2, 1000000, "PAIRS");
   bool touched = argc > 3 && !strcmp(argv[3], "touched");
@@ -39,5 +38,7 @@ int main(int argc, char **argv) {
   double time = (double)(now_ns() - start);
   printf("single_size: %zu x %zu bytes, %s: %.3f s, %.1f ns per pair\n", pairs, size,
          touched ? "touched" : "untouched", time * 1e-9, time / (double)pairs);
+  figure("pair_ns", time / (double)pairs);
+  figures_end();
   return 0;
 }

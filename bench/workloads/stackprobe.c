@@ -1,11 +1,21 @@
-/* stackprobe [STEPS] [latency]
+/* stackprobe [throughput|latency] [STEPS]
  *
  * STEPS (10,000,000) steps over 14,000 slots. Each step picks a slot: an empty one
  * gets 1 to 10,000 bytes; a full one is resized to 1 to 10,000 bytes or freed, with
  * probability 1/2 each. From "malloc/free is slow" (stackprobe), whose point is the
- * tail: `latency` times every call and prints that instead. First and last byte of
- * each block carry its slot, checked whenever it is resized or freed. */
-#include <stdbool.h>
+ * tail: `latency` times every call of 4,000,000 steps and prints that instead. First
+ * and last byte of each block carry its slot, checked whenever it is resized or freed.
+ *
+ * For `latency` the calls are made in groups of 8, with nothing else between them.
+ * Groups during which the thread took a page fault or was switched are listed apart.
+ * What the clock itself takes is measured beforehand and left out. `empty` is a call of
+ * nothing in each group: what the machine interrupts without a page fault or a switch
+ * (its interrupts, and other guests of its host) shows there as well. STEPS may come
+ * before the mode. */
+#include <sys/resource.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 #include "workload.h"
 
@@ -16,118 +26,263 @@ static struct slot {
   size_t size;
 } slot[SLOTS];
 
-/* ---- The time of single calls: a histogram with 16 steps per doubling ---- */
+/* ---- The steps ---- */
 
-enum { MALLOC, REALLOC, FREE, CALLS, STEP_BITS = 4, BINS = 64 << STEP_BITS };
+enum { MALLOC, REALLOC, FREE, EMPTY, CALLS };
 
-static struct calls {
-  uint64_t count, worst;
-  uint64_t bin[BINS];
-} calls[CALLS];
+typedef struct step {
+  size_t slot, size;
+  int call;
+} step;
 
-static size_t bin_of(uint64_t ns) {
-  if (ns < 1u << STEP_BITS)
-    return ns;
-  unsigned shift = 63u - (unsigned)__builtin_clzll(ns) - STEP_BITS;
-  return ((shift + 1) << STEP_BITS) + ((ns >> shift) & ((1u << STEP_BITS) - 1));
+static step step_next(uint32_t *random) {
+  size_t i = xorshift32(random) % SLOTS;
+  if (!slot[i].block)
+    return (step){i, xorshift32(random) % LARGEST + 1, MALLOC};
+  if (xorshift32(random) & 1)
+    return (step){i, xorshift32(random) % LARGEST + 1, REALLOC};
+  return (step){i, 0, FREE};
 }
 
-static uint64_t bin_end(size_t bin) {
+static void step_before(step s) {
+  if (s.call != MALLOC)
+    block_check(slot[s.slot].block, slot[s.slot].size, s.slot);
+}
+
+/* The call alone. */
+static inline void *step_call(step s) {
+  if (s.call == MALLOC)
+    return malloc(s.size);
+  if (s.call == REALLOC)
+    return realloc(slot[s.slot].block, s.size);
+  free(slot[s.slot].block);
+  return NULL;
+}
+
+static void step_after(step s, void *block) {
+  slot[s.slot].block = block;
+  if (s.call == FREE)
+    return;
+  if (*(unsigned char *)got(block) != (unsigned char)s.slot && s.call == REALLOC)
+    fail("realloc lost the contents of slot %zu", s.slot);
+  slot[s.slot].size = s.size;
+  block_mark(block, s.size, s.slot);
+}
+
+static void play(size_t steps) {
+  uint32_t random = 2463534242u;
+  for (size_t i = 0; i < steps; i++) {
+    step s = step_next(&random);
+    step_before(s);
+    step_after(s, step_call(s));
+  }
+}
+
+/* ---- The clock of `latency` ---- */
+
+static double tick_ns = 1;
+static uint64_t clock_overhead;
+
+static inline uint64_t ticks_begin(void) {
+#if defined(__x86_64__)
+  _mm_lfence();
+  uint64_t t = __rdtsc();
+  _mm_lfence();
+  return t;
+#else
+  return now_ns();
+#endif
+}
+
+static inline uint64_t ticks_end(void) {
+#if defined(__x86_64__)
+  unsigned processor;
+  uint64_t t = __rdtscp(&processor);
+  _mm_lfence();
+  return t;
+#else
+  return now_ns();
+#endif
+}
+
+static int by_value(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* The length of a tick, and the median time between two readings of the clock. */
+static void clock_calibrate(void) {
+  static uint64_t empty[10001];
+  enum { READINGS = sizeof empty / sizeof *empty };
+#if defined(__x86_64__)
+  uint64_t start_ns = now_ns(), start = ticks_begin();
+  while (now_ns() - start_ns < 50000000)
+    ;
+  tick_ns = (double)(now_ns() - start_ns) / (double)(ticks_end() - start);
+#endif
+  for (size_t i = 0; i < READINGS; i++) {
+    uint64_t begin = ticks_begin();
+    empty[i] = ticks_end() - begin;
+  }
+  qsort(empty, READINGS, sizeof *empty, by_value);
+  clock_overhead = empty[READINGS / 2];
+}
+
+/* ---- The times of single calls: histograms with 32 steps per doubling ---- */
+
+enum { CALM, APART, LISTS, STEP_BITS = 5, BINS = 64 << STEP_BITS, GROUP = 8 };
+
+static const char *const LIST_NAMES[LISTS] = {"calls", "apart"};
+static const char *const CALL_NAMES[CALLS] = {"malloc", "realloc", "free", "empty"};
+
+static struct times {
+  uint64_t count, worst;
+  uint64_t bin[BINS];
+} times[LISTS][CALLS];
+
+static long fault_groups, switch_groups;
+
+static size_t bin_of(uint64_t ticks) {
+  if (ticks < 1u << STEP_BITS)
+    return ticks;
+  unsigned shift = 63u - (unsigned)__builtin_clzll(ticks) - STEP_BITS;
+  return ((shift + 1) << STEP_BITS) + ((ticks >> shift) & ((1u << STEP_BITS) - 1));
+}
+
+static uint64_t bin_last(size_t bin) {
   if (bin < 1u << STEP_BITS)
     return bin;
   unsigned shift = (unsigned)(bin >> STEP_BITS) - 1;
-  return ((bin & ((1u << STEP_BITS) - 1)) + (1u << STEP_BITS) + 1) << shift;
+  return (((bin & ((1u << STEP_BITS) - 1)) + (1u << STEP_BITS) + 1) << shift) - 1;
 }
 
-static void calls_add(int call, uint64_t ns) {
-  struct calls *c = &calls[call];
-  c->count++;
-  c->bin[bin_of(ns)]++;
-  if (ns > c->worst)
-    c->worst = ns;
+static void times_add(struct times *t, uint64_t ticks) {
+  ticks = ticks > clock_overhead ? ticks - clock_overhead : 0;
+  t->count++;
+  t->bin[bin_of(ticks)]++;
+  if (ticks > t->worst)
+    t->worst = ticks;
 }
 
-static uint64_t calls_quantile(int call, double part) {
-  const struct calls *c = &calls[call];
-  uint64_t below = 0;
+static double times_quantile_ns(const struct times *t, double part) {
+  uint64_t below = 0, ticks = t->worst;
   for (size_t bin = 0; bin < BINS; bin++)
-    if ((double)(below += c->bin[bin]) >= part * (double)c->count)
-      return bin_end(bin) < c->worst ? bin_end(bin) : c->worst;
-  return c->worst;
+    if ((double)(below += t->bin[bin]) >= part * (double)t->count) {
+      ticks = bin_last(bin) < t->worst ? bin_last(bin) : t->worst;
+      break;
+    }
+  return (double)ticks * tick_ns;
 }
 
-static void calls_print(void) {
-  static const char *const NAMES[CALLS] = {"malloc", "realloc", "free"};
-  printf("stackprobe: ns per call, median / 99.9 %% / 99.99 %% / worst:");
-  for (int call = 0; call < CALLS; call++)
-    printf(" %s %llu / %llu / %llu / %llu%s", NAMES[call], (unsigned long long)calls_quantile(call, 0.5),
-           (unsigned long long)calls_quantile(call, 0.999), (unsigned long long)calls_quantile(call, 0.9999),
-           (unsigned long long)calls[call].worst, call + 1 < CALLS ? "," : "\n");
+/* In which list a group's calls belong. */
+static int group_list(const struct rusage *before, const struct rusage *after) {
+  bool faults = after->ru_minflt + after->ru_majflt != before->ru_minflt + before->ru_majflt;
+  bool switches = after->ru_nvcsw + after->ru_nivcsw != before->ru_nvcsw + before->ru_nivcsw;
+  fault_groups += faults;
+  switch_groups += switches;
+  return faults || switches ? APART : CALM;
 }
 
-/* ---- The steps ---- */
-
-static void mark(size_t i, size_t size) {
-  slot[i].size = size;
-  slot[i].block[0] = slot[i].block[size - 1] = (unsigned char)i;
-}
-
-static void check(size_t i) {
-  if (slot[i].block[0] != (unsigned char)i || slot[i].block[slot[i].size - 1] != (unsigned char)i)
-    fail("the block of slot %zu was overwritten", i);
-}
-
-static void resize(size_t i, size_t size) {
-  check(i);
-  slot[i].block = got(realloc(slot[i].block, size));
-  if (slot[i].block[0] != (unsigned char)i)
-    fail("realloc lost the contents of slot %zu", i);
-  mark(i, size);
-}
-
-static void drop(size_t i) {
-  check(i);
-  free(slot[i].block);
-  slot[i].block = NULL;
-}
-
-static int step(uint32_t *random) {
-  size_t i = xorshift32(random) % SLOTS;
-  if (!slot[i].block) {
-    size_t size = xorshift32(random) % LARGEST + 1;
-    slot[i].block = got(malloc(size));
-    mark(i, size);
-    return MALLOC;
+/* Steps of one group have different slots. */
+static void group_choose(step group[GROUP], uint32_t *random) {
+  for (size_t i = 0; i < GROUP; i++) {
+    bool again = false;
+    do {
+      group[i] = step_next(random);
+      again = false;
+      for (size_t j = 0; j < i; j++)
+        again |= group[j].slot == group[i].slot;
+    } while (again);
+    step_before(group[i]);
   }
-  if (xorshift32(random) & 1) {
-    resize(i, xorshift32(random) % LARGEST + 1);
-    return REALLOC;
+}
+
+static void group_play(uint32_t *random) {
+  step group[GROUP];
+  void *block[GROUP];
+  uint64_t ticks[GROUP];
+  struct rusage before, after;
+  group_choose(group, random);
+  getrusage(RUSAGE_THREAD, &before);
+  for (size_t i = 0; i < GROUP; i++) {
+    uint64_t begin = ticks_begin();
+    block[i] = step_call(group[i]);
+    ticks[i] = ticks_end() - begin;
   }
-  drop(i);
-  return FREE;
+  uint64_t begin = ticks_begin(), empty = ticks_end() - begin;
+  getrusage(RUSAGE_THREAD, &after);
+  int list = group_list(&before, &after);
+  times_add(&times[list][EMPTY], empty);
+  for (size_t i = 0; i < GROUP; i++) {
+    times_add(&times[list][group[i].call], ticks[i]);
+    step_after(group[i], block[i]);
+  }
+}
+
+static void times_figures(int list, int call) {
+  static const struct {
+    const char *name;
+    double part;
+  } QUANTILES[] = {{"p50", 0.5},     {"p90", 0.9},       {"p99", 0.99},      {"p999", 0.999},
+                   {"p9999", 0.9999}, {"p99999", 0.99999}, {"worst", 1}};
+  const struct times *t = &times[list][call];
+  char name[64];
+  snprintf(name, sizeof name, "%s_%s", LIST_NAMES[list], CALL_NAMES[call]);
+  figure(name, (double)t->count);
+  for (size_t i = 0; i < sizeof QUANTILES / sizeof *QUANTILES; i++) {
+    snprintf(name, sizeof name, "%s_%s_%s_ns", LIST_NAMES[list], CALL_NAMES[call], QUANTILES[i].name);
+    figure(name, times_quantile_ns(t, QUANTILES[i].part));
+  }
+}
+
+static void latency(size_t steps) {
+  uint32_t random = 2463534242u;
+  clock_calibrate();
+  for (size_t i = 0; i < steps; i += GROUP)
+    group_play(&random);
+}
+
+static void latency_print(void) {
+  for (int list = 0; list < LISTS; list++) {
+    printf("stackprobe: ns per call%s, median / 99.9 %% / 99.99 %% / worst:", list == CALM ? "" : ", apart");
+    for (int call = 0; call < CALLS; call++)
+      printf("%s %s %.0f / %.0f / %.0f / %.0f", call ? "," : "", CALL_NAMES[call],
+             times_quantile_ns(&times[list][call], 0.5), times_quantile_ns(&times[list][call], 0.999),
+             times_quantile_ns(&times[list][call], 0.9999), times_quantile_ns(&times[list][call], 1));
+    putchar('\n');
+  }
+  for (int list = 0; list < LISTS; list++)
+    for (int call = 0; call < CALLS; call++)
+      times_figures(list, call);
+  figure("fault_groups", (double)fault_groups);
+  figure("switch_groups", (double)switch_groups);
+  figure("clock_ns", (double)clock_overhead * tick_ns);
 }
 
 int main(int argc, char **argv) {
-  size_t steps = argument(argc, argv, 1, 10000000, "STEPS");
-  bool latency = argc > 2 && !strcmp(argv[2], "latency");
-  uint32_t random = 2463534242u;
+  static const char *const MODES[] = {"throughput", "latency", NULL};
+  huge_pages_as_asked(argv);
+  int first = argc > 1 && argv[1][0] >= '0' && argv[1][0] <= '9';
+  bool timed = choice(argc, argv, first ? 2 : 1, MODES);
+  size_t steps = argument(argc, argv, first ? 1 : 2, timed ? 4000000 : 10000000, "STEPS");
   uint64_t start = now_ns();
-  if (latency)
-    for (uint64_t i = 0, before = now_ns(), after; i < steps; i++, before = after) {
-      int call = step(&random);
-      after = now_ns();
-      calls_add(call, after - before);
-    }
+  if (timed)
+    latency(steps);
   else
-    for (size_t i = 0; i < steps; i++)
-      step(&random);
-  uint64_t time = now_ns() - start;
+    play(steps);
+  double time = seconds_since(start);
   for (size_t i = 0; i < SLOTS; i++)
-    if (slot[i].block)
-      drop(i);
-  if (latency)
-    calls_print();
-  else
-    printf("stackprobe: %zu steps over %d slots: %.1f ms\n", steps, SLOTS, (double)time * 1e-6);
+    if (slot[i].block) {
+      block_check(slot[i].block, slot[i].size, i);
+      free(slot[i].block);
+    }
+  if (timed) {
+    latency_print();
+  } else {
+    printf("stackprobe: %zu steps over %d slots: %.1f ms\n", steps, SLOTS, time * 1e3);
+    figure("wall_s", time);
+    figure("step_ns", time * 1e9 / (double)steps);
+  }
+  figures_end();
   return 0;
 }

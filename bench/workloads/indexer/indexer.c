@@ -23,7 +23,7 @@ static const char USAGE[] =
     "usage: indexer [--threads N] [--megabytes N] [--json] [FILE OR FOLDER]...\n"
     "  --threads N    threads of STEP 1 (8)\n"
     "  --megabytes N  text to read, in units of 1,000,000 bytes; files are read again until it is reached (200)\n"
-    "  --json         end with one line of JSON instead of the table\n"
+    "  --json         no table, only the line of JSON that follows it\n"
     "Without files and folders it reads headers, sources and documentation below /usr.\n";
 
 static char *const USUAL_ROOTS[] = {"/usr/include",    "/usr/lib/gcc",    "/usr/lib/python3", "/usr/lib/python3.11",
@@ -97,11 +97,19 @@ static sorted merge_and_sort(partials *parts) {
   return s;
 }
 
-static void print_step_json(const char *name, usage u) {
-  printf("\"%s_wall_s\": %.4f, \"%s_cpu_s\": %.4f, \"%s_system_s\": %.4f, "
-         "\"%s_voluntary_switches\": %ld, \"%s_involuntary_switches\": %ld, \"%s_page_faults\": %ld, ",
-         name, u.wall, name, u.user + u.system, name, u.system, name, u.voluntary, name, u.involuntary, name,
-         u.faults);
+static void step_figure(const char *step, const char *what, double value) {
+  char name[64];
+  snprintf(name, sizeof name, "%s_%s", step, what);
+  figure(name, value);
+}
+
+static void step_figures(const char *step, usage u) {
+  step_figure(step, "wall_s", u.wall);
+  step_figure(step, "cpu_s", u.user + u.system);
+  step_figure(step, "system_s", u.system);
+  step_figure(step, "voluntary_switches", (double)u.voluntary);
+  step_figure(step, "involuntary_switches", (double)u.involuntary);
+  step_figure(step, "page_faults", (double)u.faults);
 }
 
 static void print_step(const char *name, usage u) {
@@ -110,6 +118,7 @@ static void print_step(const char *name, usage u) {
 }
 
 int main(int argc, char **argv) {
+  huge_pages_as_asked(argv);
   settings s = settings_from(argc, argv);
   corpus text = corpus_gather(s.roots, s.megabytes * 1000000);
   if (!text.count)
@@ -122,24 +131,29 @@ int main(int argc, char **argv) {
   sorted final = merge_and_sort(&parts);
   usage step2 = usage_since(start);
 
-  uint64_t checksum = sorted_checksum(&final);
+  char checksum[17];
+  snprintf(checksum, sizeof checksum, "%016" PRIx64, sorted_checksum(&final));
   size_t postings = sorted_postings(&final);
   long peak = status_kib("VmHWM");
-  if (s.json) {
-    printf("{\"threads\": %zu, \"files\": %zu, \"file_bytes\": %zu, \"volume_bytes\": %zu, "
-           "\"distinct_words\": %zu, \"postings\": %zu, \"checksum\": \"%016" PRIx64 "\", ",
-           s.threads, text.count, text.bytes, text.volume, final.count, postings, checksum);
-    print_step_json("step1", step1);
-    print_step_json("step2", step2);
-    printf("\"peak_rss_kib\": %ld}\n", peak);
-  } else {
+  if (!s.json) {
     printf("%.1f MB of text (%zu files of %.1f MB together), %zu distinct words, %zu postings\n\n",
            (double)text.volume * 1e-6, text.count, (double)text.bytes * 1e-6, final.count, postings);
     printf("             wall s     CPU s  system s    voluntary  involuntary  page faults\n");
     print_step("STEP 1", step1);
     print_step("STEP 2", step2);
-    printf("\n%zu threads, peak RSS %.1f MiB, checksum %016" PRIx64 "\n", s.threads, (double)peak / 1024, checksum);
+    printf("\n%zu threads, peak RSS %.1f MiB, checksum %s\n", s.threads, (double)peak / 1024, checksum);
   }
+  figure("threads", (double)s.threads);
+  figure("files", (double)text.count);
+  figure("file_bytes", (double)text.bytes);
+  figure("volume_bytes", (double)text.volume);
+  figure("distinct_words", (double)final.count);
+  figure("postings", (double)postings);
+  figure_text("checksum", checksum);
+  step_figures("step1", step1);
+  step_figures("step2", step2);
+  figure("peak_rss_kib", (double)peak);
+  figures_end();
   sorted_free(&final);
   corpus_free(&text);
   return 0;

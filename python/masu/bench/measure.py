@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PROJECT = HERE.parent
 
 
 class Problem(Exception):
@@ -26,6 +25,8 @@ class Allocator:
 
     name: str
     library: Path | None = None
+    settings: tuple[str, ...] = ()
+    """More of the environment that it needs, as NAME=VALUE."""
 
     @classmethod
     def parse(cls, text: str) -> Allocator:
@@ -44,7 +45,8 @@ class Allocator:
 
     def environment(self) -> dict[str, str]:
         """What a program's environment needs to contain so that the program runs on it."""
-        return {"LD_PRELOAD": str(self.library)} if self.library else {}
+        needed = {"LD_PRELOAD": str(self.library)} if self.library else {}
+        return {**needed, **dict(text.split("=", 1) for text in self.settings)}
 
 
 SYSTEM = Allocator("system")

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from measure import Allocator, Problem, Usage, measure
+from masu.bench.measure import Allocator, Problem, Usage, measure
 
 Figures = dict[str, float]
 RESAMPLES = 10_000

@@ -1,0 +1,1 @@
+"""Measuring allocators: one run, interleaved rounds, and the benchmark made of them."""

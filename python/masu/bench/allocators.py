@@ -1,0 +1,86 @@
+"""The allocators that are compared: found, named, and proven to answer malloc."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from masu.bench.measure import SYSTEM, Allocator, Problem, clean_environment
+
+OURS, AGAIN = "masu", "masu-again"
+"""A second copy of masu runs beside the first: what they differ by is noise."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    allocator: Allocator | None
+    """None: it cannot run, for the reason in `missing`."""
+    version: str = ""
+    missing: str = ""
+    floor: bool = False
+    """No allocator: the least work that malloc and free can do."""
+
+    @property
+    def is_peer(self) -> bool:
+        return not self.floor and self.name not in (OURS, AGAIN)
+
+
+def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Path) -> list[Contender]:
+    """masu twice, the system's, those that script/peers built, and those given as NAME=LIBRARY."""
+    again = folder / "masu-again.so"
+    shutil.copyfile(library, again)
+    contenders = [
+        Contender(OURS, Allocator(OURS, library)),
+        Contender(AGAIN, Allocator(AGAIN, again)),
+        Contender("system", SYSTEM, os.confstr("CS_GNU_LIBC_VERSION") or ""),
+        *_built(peers),
+    ]
+    for text in extra:
+        allocator = Allocator.parse(text)
+        contenders = [c for c in contenders if c.name != allocator.name]
+        contenders.append(Contender(allocator.name, allocator, text.partition("=")[2]))
+    return contenders
+
+
+def _built(peers: Path | None) -> list[Contender]:
+    if not peers:
+        return []
+    try:
+        listed = json.loads((peers / "peers.json").read_text())
+    except FileNotFoundError:
+        raise Problem(f"{peers}/peers.json is missing: run script/peers") from None
+    contenders = []
+    for entry in listed:
+        name, allocator = entry["name"], None
+        if "library" in entry:
+            settings = tuple(filter(None, [entry.get("environment")]))
+            allocator = Allocator(name, Path(entry["library"]), settings)
+        contenders.append(
+            Contender(name, allocator, entry.get("version", ""), entry.get("missing", ""), name == "least")
+        )
+    return contenders
+
+
+def proven(contender: Contender, answers: Path) -> Contender:
+    """The contender, or the reason why it cannot be measured."""
+    allocator = contender.allocator
+    if not allocator or not allocator.library:
+        return contender
+    run = subprocess.run(
+        [answers, allocator.library.resolve()],
+        env=clean_environment(allocator),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if run.returncode == 0:
+        return contender
+    said = (run.stdout + run.stderr).strip().splitlines()
+    reason = said[-1] if said else f"ends with {run.returncode}"
+    return Contender(contender.name, None, contender.version, reason, contender.floor)
