@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .harness import FILES, Program, Run
+from .harness import SHARED, Program, Run
 
 BATCH = ("gs", "-q", "-dSAFER", "-dBATCH", "-dNOPAUSE")
 
 
 def run_ghostscript(run: Run) -> None:
-    run.command(*BATCH, "-sDEVICE=pdfwrite", "-sOutputFile=pages.pdf", FILES / "pages.ps")
+    run.command(*BATCH, "-sDEVICE=pdfwrite", "-sOutputFile=pages.pdf", SHARED / "pages.ps")
     # With bands, several threads render.
     devices = {
         "png16m": ("-r100", "-dTextAlphaBits=4", "-dGraphicsAlphaBits=4"),

@@ -22,6 +22,8 @@ from masu.bench.measure import SYSTEM, Allocator, Problem, Usage, clean_environm
 
 FILES = Path(__file__).resolve().parent / "files"
 PROJECT = FILES.parent.parent.parent
+SHARED = PROJECT / "python/masu/bench/programs"
+"""Inputs that the benchmark uses as well."""
 Word = str | os.PathLike[str]
 
 

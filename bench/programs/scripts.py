@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .harness import FILES, Program, Run
+from .harness import FILES, SHARED, Program, Run
 
 
 def run_perl(run: Run) -> None:
@@ -10,7 +10,7 @@ def run_perl(run: Run) -> None:
 
 
 def run_ruby(run: Run) -> None:
-    run.record("answers", run.command("ruby", FILES / "objects.rb").output.strip())
+    run.record("answers", run.command("ruby", SHARED / "objects.rb").output.strip())
 
 
 PROGRAMS = (
