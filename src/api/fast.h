@@ -15,12 +15,11 @@
 static ALWAYS_INLINE void *malloc_fast(size_t size) {
   if (UNLIKELY(size > TABLE_MAX))
     return malloc_larger(size);
-  unsigned c = class_in_table(size);
-  heap_hot *hot = thread_hot;
-  block *b = hot->hand[c];
+  block **hand = heap_hand_at(thread_hot, class_offset(size));
+  block *b = *hand;
   if (UNLIKELY(!b))
     return malloc_slow(size);
-  hot->hand[c] = b->next;
+  *hand = b->next;
   if (CHECKED)
     checked_take(b);
   return b;

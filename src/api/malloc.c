@@ -106,7 +106,7 @@ internal NOINLINE void *malloc_larger(size_t size) {
   if (size > SMALL_MAX)
     return take_large(size, 1, &dirty);
   unsigned c = class_above_table(size);
-  block **hand = &thread_hot->hand[c];
+  block **hand = heap_hand_at(thread_hot, c * sizeof(void *));
   block *b = *hand;
   if (UNLIKELY(!b))
     return malloc_refilling(c);

@@ -66,6 +66,19 @@ typedef struct heap {
   _Atomic(slab *) spare[CLASS_COUNT];
 } heap;
 
+/* The hand of a class, by class_offset. Its address is worked out before it is used:
+ * processors hand what was just stored straight to the next load where the address
+ * needs no index, which makes a pair of calls more than twice as fast. */
+static ALWAYS_INLINE block **heap_hand_at(heap_hot *hot, size_t offset) {
+  char *at = (char *)hot + offset;
+#ifdef __x86_64__
+  __asm__("" : "+d"(at)); /* rax is for the result */
+#else
+  __asm__("" : "+r"(at));
+#endif
+  return ((heap_hot *)(void *)at)->hand;
+}
+
 internal void heap_init(heap *h, map_tag tag);
 
 /* Fills the hand of the class, which is empty, and returns its first block; NULL:

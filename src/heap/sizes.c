@@ -1,8 +1,8 @@
 #include "heap/sizes.h"
 
 #define STEPS_OF(c, below, size, slices)                                       \
-  [(below) / CLASS_STEP + ((below) != 0) ... (size) / CLASS_STEP] = c,
-internal_def const uint8_t class_by_step[TABLE_MAX / CLASS_STEP + 1] = {
+  [(below) / CLASS_STEP + ((below) != 0) ... (size) / CLASS_STEP] = (c) * sizeof(void *),
+internal_def const uint16_t class_by_step[TABLE_MAX / CLASS_STEP + 1] = {
     TABLE_CLASSES(STEPS_OF)};
 #undef STEPS_OF
 

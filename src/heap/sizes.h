@@ -80,14 +80,18 @@ enum {
   CLASS_STEP = 8
 };
 
-/* By (size + 7) / 8. */
-internal_data const uint8_t class_by_step[TABLE_MAX / CLASS_STEP + 1];
+/* By (size + 7) / 8: the class times the size of a pointer, which is what it takes to
+ * find its place in an array of pointers. */
+internal_data const uint16_t class_by_step[TABLE_MAX / CLASS_STEP + 1];
 internal_data const uint32_t class_sizes[CLASS_COUNT];
 internal_data const uint8_t class_slices[CLASS_COUNT];
 
 /* size <= TABLE_MAX; 0 counts as 1. */
-static ALWAYS_INLINE unsigned class_in_table(size_t size) {
+static ALWAYS_INLINE size_t class_offset(size_t size) {
   return class_by_step[(size + CLASS_STEP - 1) / CLASS_STEP];
+}
+static inline unsigned class_in_table(size_t size) {
+  return (unsigned)(class_offset(size) / sizeof(void *));
 }
 /* TABLE_MAX < size <= SMALL_MAX. */
 static inline unsigned class_above_table(size_t size) {
