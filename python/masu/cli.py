@@ -2,6 +2,7 @@
 
 import click
 
+from masu.commands.bench import bench
 from masu.commands.path import path
 from masu.commands.run import run
 from masu.help import Group
@@ -14,4 +15,5 @@ def main() -> None:
 
 
 main.add_command(run)
+main.add_command(bench)
 main.add_command(path)

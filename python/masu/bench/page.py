@@ -1,0 +1,110 @@
+"""The page: everything a run says, with plots, in one file without network."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import jinja2
+import matplotlib
+from markupsafe import Markup
+
+matplotlib.use("svg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from masu.bench.allocators import AGAIN, OURS, Contender  # noqa: E402
+from masu.bench.report import Line, Summary, shown  # noqa: E402
+from masu.bench.run import Measured  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+plt.rcParams.update({"font.size": 9, "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
+
+
+def _svg(figure) -> Markup:
+    out = io.StringIO()
+    figure.savefig(out, format="svg", bbox_inches="tight")
+    plt.close(figure)
+    text = out.getvalue()
+    return Markup(text[text.index("<svg") :])
+
+
+def _relative(line: Line, name: str) -> float | None:
+    """To the best of the others, turned so that less is better."""
+    e, best = line.medians.get(name), line.medians.get(line.best)
+    if not e or not best or not e.median or not best.median:
+        return None
+    return best.median / e.median if line.figure.more else e.median / best.median
+
+
+def ratios(lines: Sequence[Line]) -> Markup:
+    """masu to the best of the others, with its interval: a row for each figure."""
+    there = [line for line in lines if line.figure.judged and line.to_best]
+    figure, axes = plt.subplots(figsize=(8, 0.6 + 0.2 * len(there)))
+    for y, line in enumerate(reversed(there)):
+        e = line.to_best
+        colour = {"best": "#1a7f37", "worse": "#c0392b", "even": "#777777"}[line.verdict]
+        low, high = (e.low, e.high) if math.isfinite(e.low + e.high) else (e.median, e.median)
+        axes.plot([low, high], [y, y], color=colour, linewidth=2)
+        axes.plot(e.median, y, "o", color=colour, markersize=4)
+    axes.set_yticks(range(len(there)), [f"{line.case}  {line.figure.key}" for line in reversed(there)])
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    ticks = (0.25, 0.5, 0.75, 1, 1.5, 2, 4, 8)
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("masu to the best of the others (less is better)")
+    axes.set_ylim(-1, len(there))
+    return _svg(figure)
+
+
+def curves(name: str, measured: Measured) -> Markup:
+    """Resident memory against live bytes."""
+    figure, axes = plt.subplots(figsize=(8, 3.2))
+    live = None
+    for contender, samples in measured.curves.items():
+        if contender == AGAIN:
+            continue
+        time, resident, live = zip(*samples)
+        axes.plot(time, [r / 1024 for r in resident], label=contender, linewidth=2.2 if contender == OURS else 1)
+    if live:
+        axes.fill_between(time, [x / 1024 for x in live], color="#dddddd", label="live bytes")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("MiB resident")
+    axes.set_title(name, loc="left")
+    axes.legend(fontsize=7, ncols=2, frameon=False)
+    return _svg(figure)
+
+
+def _colour(relative: float | None) -> str:
+    """Green at the best, red at four times as much."""
+    if relative is None:
+        return "transparent"
+    heat = min(max(math.log2(relative) / 2, -0.5), 1)
+    return f"hsl({120 * (1 - max(heat, 0)):.0f} 60% {92 if heat < 0 else 90:.0f}%)"
+
+
+def write(
+    path: Path,
+    lines: Sequence[Line],
+    summary: Summary,
+    contenders: Sequence[Contender],
+    measured: dict[str, Measured],
+    machine: dict[str, str],
+) -> None:
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
+    families: dict[str, list[Line]] = {}
+    for line in lines:
+        families.setdefault(line.family, []).append(line)
+    names = [c.name for c in contenders]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        environment.get_template("page.html.jinja").render(
+            lines=lines, families=families, summary=summary, contenders=contenders, names=names, machine=machine,
+            measured=measured, relative=_relative, colour=_colour, shown=shown, ours=OURS,
+            plots={family: ratios(of) for family, of in families.items() if any(line.to_best for line in of)},
+            curves=[curves(name, m) for name, m in measured.items() if m.curves],
+        )
+    )  # fmt: skip

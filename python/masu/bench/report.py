@@ -1,0 +1,241 @@
+"""What a run says: rows for machines, a table for terminals, a page for browsers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from masu.bench.allocators import AGAIN, OURS, Contender
+from masu.bench.cases import Case, Figure
+from masu.bench.run import Measured, best_of
+from masu.bench.statistics import Estimate, estimate, geometric_mean, ratio
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of one case. Ratios are turned so that less is better."""
+
+    case: str
+    family: str
+    figure: Figure
+    published: str
+    medians: dict[str, Estimate]
+    missing: dict[str, str]
+    rounds: int
+    best: str
+    """The best of the peers and the system's."""
+    to_best: Estimate | None
+    to_system: Estimate | None
+    to_floor: Estimate | None
+    noise: Estimate | None
+    """masu to its own copy."""
+
+    @property
+    def verdict(self) -> str:
+        """`best`, `worse`, or `even`: the interval says which."""
+        if not self.to_best:
+            return ""
+        return "best" if self.to_best.high < 1 else "worse" if self.to_best.low > 1 else "even"
+
+
+def lines(cases: Sequence[tuple[Case, str]], measured: dict[str, Measured], contenders: Sequence[Contender]) -> list[Line]:
+    rivals = [c.name for c in contenders if c.is_peer]
+    floors = [c.name for c in contenders if c.floor]
+    return [
+        _line(case, name, figure, measured[name], rivals, floors)
+        for case, name in cases
+        if name in measured
+        for figure in case.figures
+    ]
+
+
+def _line(case: Case, name: str, figure: Figure, m: Measured, rivals: list[str], floors: list[str]) -> Line:
+    def values(contender: str) -> list[float]:
+        return m.values.get(contender, {}).get(figure.key, [])
+
+    def to(other: str) -> Estimate | None:
+        ours, theirs = values(OURS), values(other)
+        if not ours or not theirs:
+            return None
+        return ratio(theirs, ours) if figure.more else ratio(ours, theirs)
+
+    best = best_of(figure, m, rivals)
+    return Line(
+        name, case.family, figure, case.published,
+        {contender: estimate(values(contender)) for contender in m.values if values(contender)},
+        m.missing, m.rounds, best, to(best), to("system"),
+        next((found for floor in floors if not figure.memory and (found := to(floor))), None), to(AGAIN),
+    )  # fmt: skip
+
+
+def judged(all_lines: Sequence[Line]) -> list[Line]:
+    return [line for line in all_lines if line.figure.judged and line.to_best]
+
+
+# ---- For machines ----
+
+
+def rows(all_lines: Sequence[Line]) -> Iterator[dict]:
+    for line in all_lines:
+        head = {"case": line.case, "figure": line.figure.key, "unit": line.figure.unit}
+        for name, e in line.medians.items():
+            yield {**head, "allocator": name, "median": e.median, "low": e.low, "high": e.high, "rounds": line.rounds}
+        for name, reason in line.missing.items():
+            yield {**head, "allocator": name, "missing": reason}
+        for other, e in (("best", line.to_best), ("system", line.to_system), ("floor", line.to_floor)):
+            if e:
+                yield {**head, "ratio_to": other, "of": line.best if other == "best" else other, "median": e.median,
+                       "low": e.low, "high": e.high, "rounds": line.rounds}  # fmt: skip
+
+
+def machine() -> dict[str, str]:
+    def of_cpuinfo(key: str) -> str:
+        for text in Path("/proc/cpuinfo").read_text().splitlines():
+            if text.startswith(key):
+                return text.split(":", 1)[1].strip()
+        return "unknown"
+
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit or "unknown",
+        "cpu": f"{of_cpuinfo('model name')}, {len(os.sched_getaffinity(0))} cores",
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()),
+        "huge pages": huge.read_text().strip() if huge.exists() else "none",
+    }
+
+
+def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured: dict[str, Measured]) -> dict:
+    return {
+        "machine": machine(),
+        "allocators": {c.name: c.version or c.missing for c in contenders},
+        "rows": list(rows(all_lines)),
+        "process": {name: m.process for name, m in measured.items()},
+        "curves": {name: m.curves for name, m in measured.items() if m.curves},
+    }
+
+
+# ---- The summary ----
+
+
+@dataclass(frozen=True)
+class Summary:
+    cases: int
+    best: int
+    even: int
+    worse: int
+    mean: float
+    """Geometric mean of the ratios to the best of each case."""
+    mean_time: float
+    mean_memory: float
+    noise: float
+    worst: list[Line]
+    got_worse: list[str]
+
+
+def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
+    js = judged(all_lines)
+    ratios = [(line, line.to_best.median) for line in js if line.to_best and line.to_best.median > 0]
+    return Summary(
+        len(js),
+        *(sum(line.verdict == v for line in js) for v in ("best", "even", "worse")),
+        geometric_mean([r for _, r in ratios]),
+        geometric_mean([r for line, r in ratios if not line.figure.memory]),
+        geometric_mean([r for line, r in ratios if line.figure.memory]),
+        geometric_mean([abs(line.noise.median) for line in js if line.noise and line.noise.median > 0]),
+        [line for line, _ in sorted(ratios, key=lambda pair: -pair[1])[:5]],
+        list(_worse_than(all_lines, before)) if before else [],
+    )  # fmt: skip
+
+
+def _worse_than(all_lines: Sequence[Line], before: dict) -> Iterator[str]:
+    """Ratios that are worse than in a saved run, outside both intervals."""
+    old = {(r["case"], r["figure"], r["ratio_to"]): r for r in before["rows"] if "ratio_to" in r}
+    for line in all_lines:
+        for other, e in (("best", line.to_best), ("floor", line.to_floor)):
+            was = old.get((line.case, line.figure.key, other))
+            if e and was and line.figure.judged and e.low > was["high"]:
+                yield f"{line.case}, {line.figure.key}: {e.median:.2f} to the {other}, was {was['median']:.2f}"
+
+
+# ---- For terminals ----
+
+
+def shown(value: float, unit: str) -> str:
+    if unit == "KiB":
+        return f"{value / 1024:,.1f} MiB"
+    if unit == "per s":
+        return f"{value / 1e6:,.2f} M/s" if value >= 1e5 else f"{value:,.0f} /s"
+    if unit == "s":
+        return f"{value:.3f} s"
+    return f"{value:,.1f} {unit}".strip()
+
+
+def _ratio(e: Estimate | None) -> Text:
+    if not e:
+        return Text("–", "dim")
+    style = "green" if e.high < 1 else "red" if e.low > 1 else ""
+    return Text(f"{e.median:.2f}", style).append(f" {e.low:.2f}–{e.high:.2f}", "dim")
+
+
+def table(all_lines: Sequence[Line]) -> Table:
+    t = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title, justify in (
+        ("case", "left"), ("figure", "left"), ("masu", "right"), ("best of the others", "right"), ("to the best", "right"),
+        ("to the system", "right"), ("to the floor", "right"), ("masu : masu", "right"),
+    ):  # fmt: skip
+        t.add_column(title, justify=justify, no_wrap=True)
+    family = None
+    for line in all_lines:
+        if not line.figure.judged:
+            continue
+        if line.family != family:
+            t.add_section()
+            t.add_row(Text(line.family, "bold"))
+            family = line.family
+        ours, best = line.medians.get(OURS), line.medians.get(line.best)
+        t.add_row(
+            line.case, line.figure.key.removesuffix("_kib").removesuffix("_ns").removesuffix("_s"),
+            shown(ours.median, line.figure.unit) if ours else Text(line.missing.get(OURS, "–"), "red"),
+            f"{shown(best.median, line.figure.unit)} {line.best}" if best else "–",
+            _ratio(line.to_best), _ratio(line.to_system), _ratio(line.to_floor), _ratio(line.noise),
+        )  # fmt: skip
+    return t
+
+
+def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender], console: Console) -> None:
+    console.print(table(all_lines))
+    for c in contenders:
+        if c.missing:
+            console.print(f"[yellow]missing[/] {c.name}: {c.missing}", highlight=False)
+    console.print(
+        f"masu is best in {s.best} of {s.cases} figures, even with the best in {s.even}, worse in {s.worse}.\n"
+        f"Geometric mean against the best of each case: {s.mean:.2f} "
+        f"(time {s.mean_time:.2f}, memory {s.mean_memory:.2f}); masu against itself {s.noise:.2f}.",
+        highlight=False,
+    )
+    console.print("The five worst:", highlight=False)
+    for line in s.worst:
+        console.print(f"  {line.case}, {line.figure.key}: {line.to_best.median:.2f} of {line.best}", highlight=False)
+    for text in s.got_worse:
+        console.print(f"[red]got worse[/] {text}", highlight=False)
+
+
+def write_json(path: Path, content: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,209 @@
+"""Runs the cases: interleaved rounds in random order, as many as it takes, kept on disk.
+
+Every measurement is a fresh process. A case ends when the intervals are tight enough
+or its time is up. What was measured is written after each case, so that a run which
+was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from masu.bench import programs
+from masu.bench.allocators import OURS, Contender
+from masu.bench.cases import Case, Figure
+from masu.bench.measure import Problem, Usage, measure
+from masu.bench.rounds import own_figures
+from masu.bench.statistics import ratio
+
+LEAST_ROUNDS = 5
+TIGHT = 0.02
+"""Half of the interval of the ratio to the best: tight enough."""
+
+HUGE_OFF = "huge pages off"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much time there is."""
+
+    seconds_a_case: float
+    least_rounds: int = LEAST_ROUNDS
+    most_rounds: int = 30
+
+
+@dataclass
+class Measured:
+    """One case on all allocators: for each the values of every figure, round by round."""
+
+    case: str
+    values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    process: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """What the system counted: CPU time, switches, faults."""
+    missing: dict[str, str] = field(default_factory=dict)
+    curves: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Samples of the last round: time, resident, live."""
+
+    @property
+    def rounds(self) -> int:
+        return max((len(v) for f in self.values.values() for v in f.values()), default=0)
+
+
+def variants(cases: Sequence[Case], huge_off: bool) -> Iterator[tuple[Case, str]]:
+    """Each case, and once more without huge pages where they matter."""
+    for case in cases:
+        yield case, case.name
+        if case.no_huge and huge_off:
+            yield case, f"{case.name}, {HUGE_OFF}"
+
+
+class Runner:
+    def __init__(self, workloads: Path, made: Path, contenders: Sequence[Contender], plan: Plan, console: Console):
+        self.workloads, self.made, self.plan, self.console = workloads, made, plan, console
+        self.contenders = list(contenders)
+        self.order = random.Random()
+        made.mkdir(parents=True, exist_ok=True)
+        programs.generate(made)
+
+    def run(self, cases: Sequence[tuple[Case, str]], state: Path, done: dict[str, Measured]) -> dict[str, Measured]:
+        """Adds to `done`, and writes it after every case."""
+        todo = [(case, name) for case, name in cases if name not in done]
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task("", total=len(todo))
+            for index, (case, name) in enumerate(todo):
+                done[name] = self._case(
+                    case, name, lambda said, part, at=index: progress.update(task, description=said, completed=at + part)
+                )
+                write_state(state, done)
+        return done
+
+    def _case(self, case: Case, name: str, tell) -> Measured:
+        result = Measured(name)
+        if not case.is_there():
+            result.missing = {c.name: f"{case.command[0]} is not installed" for c in self.contenders}
+            return result
+        running = []
+        for contender in self.contenders:
+            if contender.floor and not case.floor:
+                continue
+            if contender.allocator is None:
+                result.missing[contender.name] = contender.missing
+            else:
+                running.append(contender)
+        most = case.rounds or self.plan.most_rounds
+        least = min(self.plan.least_rounds, most)
+        start, round_ = time.monotonic(), -1
+        while running and round_ < most:
+            for contender in self.order.sample(running, len(running)):
+                used = time.monotonic() - start
+                tell(f"{name}: {contender.name}", min(0.99, max(used / self.plan.seconds_a_case, (round_ + 1) / most)))
+                try:
+                    self._once(case, name, contender, result if round_ >= 0 else None)
+                except Problem as problem:
+                    result.missing[contender.name] = str(problem)
+                    result.values.pop(contender.name, None)
+                    result.process.pop(contender.name, None)
+                    running.remove(contender)
+            round_ += 1
+            if round_ >= least and (time.monotonic() - start > self.plan.seconds_a_case or tight(case, result)):
+                break
+        return result
+
+    def _once(self, case: Case, name: str, contender: Contender, result: Measured | None) -> None:
+        environment = {"MASU_BENCH_HUGE": "0"} if name.endswith(HUGE_OFF) else {}
+        usage = measure(self._command(case, environment), contender.allocator, environment=environment)
+        if usage.status or "cannot be preloaded" in usage.errors:
+            raise Problem(_why(usage))
+        if result is None:  # warm-up
+            return
+        own = own_figures(usage.output)
+        values = result.values.setdefault(contender.name, {})
+        for figure in case.figures:
+            values.setdefault(figure.key, []).append(_value(figure, usage, own))
+        counted = result.process.setdefault(contender.name, {})
+        for key in ("wall_s", "cpu_s", "peak_rss_kib", "page_faults", "voluntary_switches", "involuntary_switches"):
+            counted.setdefault(key, []).append(float(getattr(usage, key)))
+        if "curve" in own:
+            result.curves[contender.name] = own["curve"]
+
+    def _command(self, case: Case, environment: dict[str, str]) -> list[str]:
+        command = [word.format(made=self.made) for word in case.command]
+        if not case.program:
+            command[0] = str(self.workloads / command[0])
+        elif environment:
+            command = [str(self.workloads / "no_huge"), *command]
+        if case.cores and shutil.which("taskset"):
+            cores = sorted(os.sched_getaffinity(0))[-case.cores :]
+            command = ["taskset", "-c", ",".join(map(str, cores)), *command]
+        return command
+
+
+def _why(usage: Usage) -> str:
+    said = usage.errors.strip().splitlines()
+    how = f"exit status {usage.status}" if usage.status >= 0 else f"signal {-usage.status}"
+    return f"{how}: {said[-1][:200]}" if said else how
+
+
+def _value(figure: Figure, usage: Usage, own: dict) -> float:
+    found = getattr(usage, figure.key) if figure.process else own.get(figure.key)
+    if not isinstance(found, (int, float)):
+        raise Problem(f"the program prints no {figure.key}")
+    return float(found)
+
+
+def best_of(figure: Figure, measured: Measured, names: Sequence[str]) -> str:
+    """The name with the best median; '' when none was measured."""
+
+    def median(name: str) -> float:
+        values = sorted(measured.values[name][figure.key])
+        return values[len(values) // 2]
+
+    there = [name for name in names if figure.key in measured.values.get(name, {})]
+    return (max if figure.more else min)(there, key=median) if there else ""
+
+
+def tight(case: Case, measured: Measured) -> bool:
+    """Is masu's ratio to the best of the others known well enough, in each judged figure?"""
+    if OURS not in measured.values:
+        return True
+    others = [name for name in measured.values if not name.startswith(OURS)]
+    for figure in case.figures:
+        best = best_of(figure, measured, others)
+        if figure.judged and best:
+            ours, theirs = measured.values[OURS][figure.key], measured.values[best][figure.key]
+            if not ratio(ours, theirs).spread <= TIGHT:
+                return False
+    return True
+
+
+# ---- What is kept ----
+
+
+def write_state(path: Path, done: dict[str, Measured]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({name: vars(m) for name, m in done.items()}))
+    fresh.replace(path)
+
+
+def read_state(path: Path) -> dict[str, Measured]:
+    if not path.exists():
+        return {}
+    try:
+        return {name: Measured(**m) for name, m in json.loads(path.read_text()).items()}
+    except (ValueError, TypeError):
+        raise Problem(f"{path} is no state of a run; remove it") from None

@@ -1,0 +1,104 @@
+"""One run of the benchmark, from the command line's wishes to the report."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from masu.bench import allocators, cases, page, report
+from masu.bench.measure import Problem
+from masu.bench.run import Plan, Runner, read_state, variants
+
+HERE = Path(__file__).resolve().parent
+QUICK = Plan(seconds_a_case=15, least_rounds=5, most_rounds=8)
+FULL = Plan(seconds_a_case=60)
+
+
+def wide() -> Console:
+    """A table in a file or a pipe is not cut to 80 columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=170)
+
+
+def list_cases() -> None:
+    console = wide()
+    family = None
+    for case in cases.ALL:
+        if case.family != family:
+            family = case.family
+            console.print(f"[bold]{family}[/]")
+        console.print(f"  {case.name:<24}{'quick  ' if case.quick else '       '}{' '.join(case.command)}", highlight=False)
+
+
+def chosen(only: str, quick: bool) -> list[cases.Case]:
+    wanted = [word.strip() for word in only.split(",") if word.strip()]
+    names = {c.name for c in cases.ALL} | {c.family for c in cases.ALL}
+    for word in wanted:
+        if word not in names:
+            near = difflib.get_close_matches(word, names, 1)
+            raise Problem(f"no case '{word}'" + (f"; the nearest is '{near[0]}'" if near else "; see --list"))
+    found = [c for c in cases.ALL if not wanted or c.name in wanted or c.family in wanted]
+    return [c for c in found if c.quick] if quick and not wanted else found
+
+
+def workloads() -> Path:
+    """Built into the package, or beside it in a checkout."""
+    for folder in (HERE / "bin", HERE.parent.parent.parent / "build/release/bench"):
+        if (folder / "pairs").exists():
+            return folder
+    raise Problem("the workloads are not built; install the package: pip install '.[bench]'")
+
+
+def run(
+    only: str,
+    *,
+    quick: bool,
+    peers: Path | None,
+    extra: tuple[str, ...],
+    library: Path,
+    folder: Path,
+    seconds: float | None,
+    json_file: Path | None,
+    html_file: Path | None,
+    baseline: Path | None,
+    state: Path | None,
+) -> None:
+    console = wide()
+    picked = list(variants(chosen(only, quick), huge_off=not quick))
+    programs = workloads()
+    found = allocators.found(library, peers, extra, folder)
+    found = [allocators.proven(c, programs / "answers") for c in found]
+    if not found[0].allocator:
+        raise Problem(f"{library}: {found[0].missing}")
+    plan = QUICK if quick else FULL
+    if seconds:
+        plan = Plan(seconds, plan.least_rounds, plan.most_rounds)
+    before = json.loads(baseline.read_text()) if baseline else None
+    state = state or Path("build/bench") / f"state-{_key(found, plan)}.json"
+    done = read_state(state)
+    if done:
+        console.print(f"going on from {state}: {len(done)} cases are measured", highlight=False)
+    measured = Runner(programs, folder / "made", found, plan, console).run(picked, state, done)
+    lines = report.lines(picked, measured, found)
+    summary = report.summary(lines, before)
+    report.tell(lines, summary, found, console)
+    content = report.as_json(lines, found, measured)
+    if json_file:
+        report.write_json(json_file, content)
+    if html_file:
+        page.write(html_file, lines, summary, found, measured, content["machine"])
+    state.unlink(missing_ok=True)
+
+
+def _key(found: list[allocators.Contender], plan: Plan) -> str:
+    """A run goes on only with the same libraries and the same plan."""
+    digest = hashlib.sha256(repr(plan).encode())
+    for c in found:
+        digest.update(c.name.encode())
+        if c.allocator and c.allocator.library:
+            digest.update(c.allocator.library.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,103 @@
+"""masu bench: short runs with the real workloads."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+pytest.importorskip("scipy")
+
+
+@pytest.fixture
+def bench(masu, tmp_path):
+    def run(*arguments):
+        files = ("--json", tmp_path / "r.json", "--html", tmp_path / "r.html", "--state", tmp_path / "state.json")
+        result = masu("bench", *map(str, files), *map(str, arguments))
+        content = json.loads((tmp_path / "r.json").read_text()) if (tmp_path / "r.json").exists() else None
+        return result, content
+
+    return run
+
+
+def compiled(folder, name, text):
+    library = folder / f"{name}.so"
+    source = folder / f"{name}.c"
+    source.write_text(text)
+    subprocess.run([shutil.which("cc"), "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+# Blocks overlap: each is 16 bytes behind the one before, whatever its size.
+OVERLAPPING = """
+#include <stddef.h>
+static _Alignas(16) char memory[1 << 28];
+static size_t used;
+void *malloc(size_t n) { (void)n; return memory + (used += 16); }
+void free(void *p) { (void)p; }
+void *calloc(size_t a, size_t b) { return malloc(a * b); }
+void *realloc(void *p, size_t n) { (void)p; return malloc(n); }
+"""
+
+
+def test_cases_are_listed(masu):
+    result = masu("bench", "--list")
+    assert result.returncode == 0
+    assert "kmalloc-round" in result.stdout
+
+
+def test_an_unknown_case_gets_the_nearest_name(bench):
+    result, content = bench("--only", "stackprob")
+    assert result.returncode == 125 and "stackprobe" in result.stderr and content is None
+
+
+def test_one_case(bench, tmp_path):
+    result, content = bench("--only", "handover", "--quick", "--seconds", "1")
+    assert result.returncode == 0, result.stderr
+    rows = [r for r in content["rows"] if r["figure"] == "block_ns"]
+    medians = {r["allocator"]: r for r in rows if "allocator" in r}
+    assert set(medians) == {"masu", "masu-again", "system"}
+    assert all(r["low"] <= r["median"] <= r["high"] and r["rounds"] >= 5 for r in medians.values())
+    assert any(r.get("ratio_to") == "best" and r["of"] == "system" for r in rows)
+    page = (tmp_path / "r.html").read_text()
+    assert "handover" in page and "<svg" in page
+    assert not (tmp_path / "state.json").exists()
+
+
+def test_wrong_memory_is_missing_and_the_rest_goes_on(bench, tmp_path):
+    wrong = compiled(tmp_path, "wrong", OVERLAPPING)
+    result, content = bench("--only", "handover", "--quick", "--seconds", "1", "--with", f"wrong={wrong}")
+    assert result.returncode == 0, result.stderr
+    found = {r["allocator"]: r for r in content["rows"] if "allocator" in r}
+    assert found["wrong"]["missing"] and "median" in found["masu"]
+    assert "missing" in result.stdout
+
+
+def test_what_got_worse_is_named(bench, tmp_path):
+    bench("--only", "handover", "--quick", "--seconds", "1")
+    saved = json.loads((tmp_path / "r.json").read_text())
+    for row in saved["rows"]:
+        if "ratio_to" in row:
+            row.update(median=row["median"] / 100, low=row["low"] / 100, high=row["high"] / 100)
+    (tmp_path / "saved.json").write_text(json.dumps(saved))
+    result, _ = bench("--only", "handover", "--quick", "--seconds", "1", "--baseline", tmp_path / "saved.json")
+    assert "got worse handover, block_ns" in result.stdout
+
+
+def test_it_goes_on_where_it_stopped(bench, tmp_path):
+    measured = {"handover": {"case": "handover", "values": {"masu": {"block_ns": [1.0] * 5, "peak_rss_kib": [1.0] * 5}}}}
+    (tmp_path / "state.json").write_text(json.dumps(measured))
+    result, content = bench("--only", "handover", "--quick")
+    assert "going on" in result.stdout
+    assert [r["median"] for r in content["rows"] if r["figure"] == "block_ns"] == [1.0]
+
+
+def test_a_state_that_is_none(bench, tmp_path):
+    (tmp_path / "state.json").write_text("{]")
+    result, _ = bench("--only", "handover", "--quick")
+    assert result.returncode == 125 and "state.json" in result.stderr
+
+
+def test_a_peers_folder_without_peers(bench, tmp_path):
+    result, _ = bench("--only", "handover", "--peers", tmp_path)
+    assert result.returncode == 125 and "script/peers" in result.stderr
