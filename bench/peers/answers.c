@@ -2,7 +2,9 @@
  *
  * Run with LIBRARY preloaded: does LIBRARY answer what programs ask an allocator, and
  * are the blocks good? Prints its path; ends with 1 and the reason when not. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>

@@ -15,10 +15,10 @@ static size_t mapped_slices(const slab *s) { return CHECKED ? s->slices : 1; }
 
 static void describe(slab *s, char *start, size_t slices) {
   s->start = start;
-  s->slices = (uint32_t)slices;
-  s->block_size = slices * SLICE_SIZE;
-  s->capacity = 1;
-  s->threaded = 1;
+  store_relaxed(&s->slices, (uint32_t)slices);
+  store_relaxed(&s->block_size, slices * SLICE_SIZE);
+  store_relaxed(&s->capacity, 1);
+  store_relaxed(&s->threaded, 1);
   store_relaxed(&s->need, 1);
 }
 
@@ -27,7 +27,7 @@ static bool take_run(slab *s, size_t size, size_t align, size_t *dirty) {
   unsigned align_slices = (unsigned)max_size(align >> SLICE_SHIFT, 1);
   if (!supply_take((unsigned)slices_for(size), align_slices, &r))
     return false;
-  s->kind = SLAB_RUN;
+  store_release(&s->kind, SLAB_RUN);
   s->page = r.page;
   *dirty = r.zeroed ? 0 : size;
   describe(s, r.start, r.slices);
@@ -39,7 +39,7 @@ static bool take_mapping(slab *s, size_t size, size_t align, size_t *dirty) {
   char *start = supply_map(slices, align, dirty);
   if (!start)
     return false;
-  s->kind = SLAB_DIRECT;
+  store_release(&s->kind, SLAB_DIRECT);
   describe(s, start, slices);
   return true;
 }
@@ -145,12 +145,12 @@ internal void *large_take_nested(size_t size, size_t align) {
   }
   slab *s = (slab *)base;
   list_init(&s->avail);
-  s->kind = SLAB_NESTED;
+  store_release(&s->kind, SLAB_NESTED);
   s->start = base + align;
-  s->block_size = total - align;
-  s->capacity = 1;
-  s->threaded = 1;
-  s->slices = (uint32_t)(total >> SLICE_SHIFT);
+  store_relaxed(&s->block_size, total - align);
+  store_relaxed(&s->capacity, 1);
+  store_relaxed(&s->threaded, 1);
+  store_relaxed(&s->slices, (uint32_t)(total >> SLICE_SHIFT));
   map_set(base, 1, map_entry_of(s, TAG_SHARED));
   return s->start;
 }

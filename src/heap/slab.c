@@ -28,7 +28,7 @@ static slab *descriptor_find(void) {
   if (s)
     descriptors.unused = s->queued;
   else if (descriptors.chunks && descriptors.chunks->taken < CHUNK_SLABS)
-    s = &descriptors.chunks->slabs[descriptors.chunks->taken++];
+    s = &descriptors.chunks->slabs[add_relaxed(&descriptors.chunks->taken, 1)];
   return s;
 }
 
@@ -59,7 +59,7 @@ internal slab *slab_descriptor_take(slab_kind kind) {
     if (!chunk)
       return NULL;
     s = &chunk->slabs[0];
-    chunk->taken = 1;
+    store_relaxed(&chunk->taken, 1);
     lock_take(LOCK_META);
     /* If two threads bring a chunk at once, the rest of the older one is found
      * unused only by slab_for_each; it is 16 KiB of address space. */
@@ -68,12 +68,12 @@ internal slab *slab_descriptor_take(slab_kind kind) {
     lock_drop(LOCK_META);
   }
   clear(s);
-  s->kind = (uint8_t)kind;
+  store_release(&s->kind, (uint8_t)kind);
   return s;
 }
 
 internal void slab_descriptor_give(slab *s) {
-  s->kind = SLAB_UNUSED;
+  store_release(&s->kind, SLAB_UNUSED);
   lock_take(LOCK_META);
   s->queued = descriptors.unused;
   descriptors.unused = s;
@@ -111,10 +111,10 @@ internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag) {
   }
   s->start = r.start;
   s->page = r.page;
-  s->slices = r.slices;
-  s->block_size = class_size(size_class);
-  s->capacity = (uint16_t)class_capacity(size_class);
-  s->size_class = (uint8_t)size_class;
+  store_relaxed(&s->slices, r.slices);
+  store_relaxed(&s->block_size, class_size(size_class));
+  store_relaxed(&s->capacity, (uint16_t)class_capacity(size_class));
+  store_relaxed(&s->size_class, (uint8_t)size_class);
   store_relaxed(&s->owner, owner);
   mail_init(s);
   map_set(s->start, s->slices, map_entry_of(s, tag));
@@ -147,6 +147,6 @@ internal block *slab_thread(slab *s, uint32_t count) {
   for (char *b = first; b < last; b += s->block_size)
     ((block *)b)->next = (block *)(b + s->block_size);
   ((block *)last)->next = NULL;
-  s->threaded += count;
+  store_relaxed(&s->threaded, load_relaxed(&s->threaded) + count);
   return (block *)first;
 }
