@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .harness import FILES, Program, Run
+from .harness import SHARED, Program, Run
 
 
 def run_sqlite(run: Run) -> None:
     for name, database in (("in memory", ":memory:"), ("in a file", "test.db")):
-        usage = run.command("sqlite3", "-batch", "-bail", database, f".read {FILES / 'speed.sql'}")
+        usage = run.command("sqlite3", "-batch", "-bail", database, f".read {SHARED / 'speed.sql'}")
         run.record(f"answers, {name}", usage.output.strip())
 
 
