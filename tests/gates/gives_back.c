@@ -8,6 +8,7 @@
  *          worker    a thread allocates and frees, then sleeps
  *          remote    a thread allocates and then sleeps, the main thread frees
  *          gone      a thread allocates and ends, the main thread frees
+ *          forked    as worker, in the child of a process with threads
  *   SIZES: small (16 to 4096 bytes), medium (40 KiB to 1 MiB), large (5 to 20 MiB) */
 #include "gate.h"
 
@@ -40,6 +41,8 @@ static void *release(void *unused) {
   return unused;
 }
 
+static void *nothing(void *unused) { return unused; }
+
 static pthread_barrier_t barrier;
 static void *sleeps(void *unused) {
   pthread_barrier_wait(&barrier);
@@ -68,6 +71,16 @@ int main(int argc, char **argv) {
   pthread_barrier_init(&barrier, NULL, 2);
   touch(blocks, sizeof blocks);
   before = resident_kib();
+  if (strcmp(who, "forked") == 0) {
+    finish(start(nothing, NULL));
+    pid_t child = fork();
+    if (child != 0) {
+      wait_for(child, "child");
+      return 0;
+    }
+    before = resident_kib();
+    who = "worker";
+  }
   if (strcmp(who, "alone") == 0) {
     allocate(NULL);
     release(NULL);
