@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["numpy", "rich"]
+# dependencies = ["numpy", "rich", "scipy"]
 # ///
 """Compares allocators on a command of your own.
 
@@ -29,7 +29,7 @@ try:
 
     from masu.bench import rounds
 except ModuleNotFoundError as missing:
-    sys.exit(f"compare.py needs the Python package {missing.name}: pip install numpy rich")
+    sys.exit(f"compare.py needs the Python package {missing.name}: pip install numpy rich scipy")
 
 from masu.bench.measure import SYSTEM, Allocator, Problem
 

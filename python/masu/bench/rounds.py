@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from masu.bench import statistics
 from masu.bench.measure import Allocator, Problem, Usage, measure
 
 Figures = dict[str, float]
-RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,8 @@ def column(results: Results, name: str, row: Row) -> np.ndarray:
 
 def ratio(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
     """Ratio of the medians and its 95 % interval; rounds are drawn as pairs."""
-    middle = float(np.median(base))
-    if not middle:
-        return math.nan, math.nan, math.nan
-    draws = np.random.default_rng(0).integers(0, len(base), (RESAMPLES, len(base)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.median(values[draws], axis=1) / np.median(base[draws], axis=1)
-    low, high = np.quantile(ratios[np.isfinite(ratios)], [0.025, 0.975])
-    return float(np.median(values)) / middle, float(low), float(high)
+    found = statistics.ratio(values, base)
+    return found.median, found.low, found.high
 
 
 # ---- The table ----
@@ -187,13 +181,14 @@ def own_rows(results: Results) -> list[Row]:
     samples = [s for samples in results.values() for s in samples]
     rows = []
     for key, value in samples[0].own.items():
-        if isinstance(value, str) or len({s.own.get(key) for s in samples}) == 1:
+        if not isinstance(value, (int, float)) or len({s.own.get(key) for s in samples}) == 1:
             continue
         name, unit = key, ""
+        more = key.endswith("_per_s")
         for ending, its_unit in (("_s", "s"), ("_kib", "KiB")):
-            if key.endswith(ending):
+            if key.endswith(ending) and not more:
                 name, unit = key.removesuffix(ending), its_unit
-        rows.append(Row(name.replace("_", " "), lambda s, k=key: float(s.own[k]), unit))
+        rows.append(Row(name.replace("_", " "), lambda s, k=key: float(s.own[k]), unit, more))
     return rows
 
 
