@@ -30,7 +30,9 @@ class Case:
     """A workload of bench/workloads and its arguments, or a program of the machine."""
     figures: tuple[Figure, ...]
     quick: bool = False
-    """One case of each family makes up the quick run."""
+    """One case of each family makes up the quick run,"""
+    short: tuple[str, ...] = ()
+    """with this instead of the command where that takes long."""
     floor: bool = False
     """Can the least-work library run it? It never gives memory back."""
     no_huge: bool = False
@@ -83,8 +85,8 @@ def _hit_path() -> list[Case]:
 def _batches() -> list[Case]:
     kmalloc = "10,000 rounds of 10,000 x 1,024 bytes: malloc 35.2 s, KMalloc 2.8 s (12.5 times faster)"
     cases = [
-        Case("kmalloc-round", "batches", ("kmalloc_round", "300"), (ns("pair_ns"), PEAK), quick=True, floor=True,
-             cores=1, published=kmalloc)
+        Case("kmalloc-round", "batches", ("kmalloc_round", "300"), (ns("pair_ns"), PEAK), quick=True,
+             short=("kmalloc_round", "40"), floor=True, cores=1, published=kmalloc)
     ]  # fmt: skip
     hakmem = {16: 45.9, 64: 46.4, 256: 47.7, 1024: 59.7}
     for size, published in hakmem.items():
@@ -128,7 +130,7 @@ def _tails() -> list[Case]:
     published = "10,000,000 steps: malloc 3,225 ms, fixed blocks 141 ms (23 times faster)"
     return [
         Case("stackprobe", "game frames", ("stackprobe", "throughput", "10000000"), (ns("step_ns"), PEAK), quick=True,
-             no_huge=True, cores=1, published=published),
+             short=("stackprobe", "throughput", "600000"), no_huge=True, cores=1, published=published),
         Case("stackprobe-tail", "game frames", ("stackprobe", "latency", "4000000"),
              (*worst, Figure("calls_empty_worst_ns", "ns", judged=False)), cores=1),
     ]  # fmt: skip
@@ -140,7 +142,7 @@ def _indexer() -> list[Case]:
     published = "mimalloc twice as fast in STEP 1 with 32 threads; STEP 2 slower after many threads"
     return [
         Case(f"indexer-{threads}", "indexer", ("indexer", "--threads", str(threads), "--megabytes", "50"), figures,
-             quick=threads == 8, published=published)
+             quick=threads == 8, short=("indexer", "--threads", str(threads), "--megabytes", "12"), published=published)
         for threads in (1, 2, 8, 32)
     ]  # fmt: skip
 
@@ -151,7 +153,8 @@ def _handing_over() -> list[Case]:
         Case("handover", "hand-over", ("handover",), (ns("block_ns"), *memory)),
         Case("one-to-many", "hand-over", ("xmalloc", "1", "4"), (rate("objects_per_s"), *memory)),
         Case("many-to-one", "hand-over", ("xmalloc", "4", "1"), (rate("objects_per_s"), *memory)),
-        Case("xmalloc", "hand-over", ("xmalloc", "2", "2"), (rate("objects_per_s"), *memory), quick=True),
+        Case("xmalloc", "hand-over", ("xmalloc", "2", "2"), (rate("objects_per_s"), *memory), quick=True,
+             short=("xmalloc", "2", "2", "15000")),
         Case("larson", "hand-over", ("larson_like", "2"), (rate("replacements_per_s"), *memory)),
         Case("mstress", "hand-over", ("mstress", "2"), (rate("steps_per_s"), *memory)),
         Case("random-sizes", "hand-over", ("random_sizes", "2"), (rate("operations_per_s"), *memory)),
@@ -162,7 +165,8 @@ def _handing_over() -> list[Case]:
 
 def _threads() -> list[Case]:
     return [
-        Case("threadtest", "threads", ("threadtest", "2"), (rate("pairs_per_s"), PEAK), quick=True),
+        Case("threadtest", "threads", ("threadtest", "2"), (rate("pairs_per_s"), PEAK), quick=True,
+             short=("threadtest", "2", "80")),
         Case("32-threads", "threads", ("many_threads", "32"), (rate("operations_per_s"), PEAK)),
         Case("short-threads", "threads", ("short_threads", "10000"), (WALL, kib("rss_kib"))),
         Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"),), rounds=5),
@@ -173,12 +177,13 @@ def _threads() -> list[Case]:
 
 def _large() -> list[Case]:
     return [
-        Case("malloc-large", "large blocks", ("malloc_large",), (WALL, PEAK), quick=True, no_huge=True, cores=1),
+        Case("malloc-large", "large blocks", ("malloc_large",), (WALL, PEAK), quick=True, short=("malloc_large", "100"), no_huge=True, cores=1),
         Case("realloc-growth", "large blocks", ("realloc_growth",), (WALL, PEAK), no_huge=True, cores=1),
         Case("calloc-zero", "large blocks", ("calloc_zero",), (ns("call_ns"), kib("rss_kib")), no_huge=True, cores=1),
         Case("aligned", "large blocks", ("aligned",), (ns("pair_ns"), kib("rss_kib")), cores=1),
         *(
             Case(f"solver-{n}", "numeric solver", ("solver", str(n), str(steps)), (WALL, PEAK), quick=n == 50,
+                 short=("solver", str(n), "2"),
                  no_huge=n == 70, cores=1,
                  published="no difference up to 50^3 elements, ptmalloc2 better than TCMalloc from 70^3")
             for n, steps in ((30, 20), (50, 6), (70, 3))
@@ -217,7 +222,7 @@ def _programs() -> list[Case]:
     """Real programs of Debian. {made} is the folder of what programs.generate makes."""
 
     def case(name: str, *command: str, figures: tuple[Figure, ...] = (STEADY, PEAK)) -> Case:
-        return Case(name, "real programs", command, figures, no_huge=True, program=True, quick=name == "sqlite")
+        return Case(name, "real programs", command, figures, no_huge=True, program=True, quick=name == "python")
 
     python = "/usr/bin/python3"
     redis = (rate("requests_per_s"), kib("server_peak_kib"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -42,7 +43,10 @@ def chosen(only: str, quick: bool) -> list[cases.Case]:
             near = difflib.get_close_matches(word, names, 1)
             raise Problem(f"no case '{word}'" + (f"; the nearest is '{near[0]}'" if near else "; see --list"))
     found = [c for c in cases.ALL if not wanted or c.name in wanted or c.family in wanted]
-    return [c for c in found if c.quick] if quick and not wanted else found
+    if not quick:
+        return found
+    found = found if wanted else [c for c in found if c.quick]
+    return [replace(c, command=c.short or c.command) for c in found]
 
 
 def workloads() -> Path:
@@ -78,7 +82,7 @@ def run(
     if seconds:
         plan = Plan(seconds, plan.least_rounds, plan.most_rounds)
     before = json.loads(baseline.read_text()) if baseline else None
-    state = state or Path("build/bench") / f"state-{_key(found, plan)}.json"
+    state = state or Path("build/bench") / f"state-{_key(found, plan, picked)}.json"
     done = read_state(state)
     if done:
         console.print(f"going on from {state}: {len(done)} cases are measured", highlight=False)
@@ -94,9 +98,9 @@ def run(
     state.unlink(missing_ok=True)
 
 
-def _key(found: list[allocators.Contender], plan: Plan) -> str:
-    """A run goes on only with the same libraries and the same plan."""
-    digest = hashlib.sha256(repr(plan).encode())
+def _key(found: list[allocators.Contender], plan: Plan, picked: list) -> str:
+    """A run goes on only with the same libraries, cases and plan."""
+    digest = hashlib.sha256(repr((plan, picked)).encode())
     for c in found:
         digest.update(c.name.encode())
         if c.allocator and c.allocator.library:
