@@ -6,17 +6,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from masu.bench.programs import pigeons
+
 from .harness import Program, Run
-
-
-def pigeons(holes: int) -> Iterator[str]:
-    """More pigeons than holes: unsatisfiable, and hard for resolution."""
-    place = [[f"p{i}_{j}" for j in range(holes)] for i in range(holes + 1)]
-    yield from (f"(declare-const {p} Bool)" for row in place for p in row)
-    yield from (f"(assert (or {' '.join(row)}))" for row in place)
-    for j in range(holes):
-        for a in range(holes + 1):
-            yield from (f"(assert (not (and {place[a][j]} {place[b][j]})))" for b in range(a))
 
 
 def sudoku() -> Iterator[str]:

@@ -98,7 +98,8 @@ static range range_out_due(size_t slices, uint64_t now, uint64_t delay) {
   return out;
 }
 
-static size_t unmap_due(size_t slices, uint64_t now, uint64_t delay) {
+internal size_t mappings_unmap(size_t size, uint64_t now, uint64_t delay) {
+  size_t slices = (min_size(size, SIZE_MAX - SLICE_SIZE) + SLICE_SIZE - 1) >> SLICE_SHIFT;
   size_t left = slices;
   range out;
   while (left && (out = range_out_due(left, now, delay)).slices) {
@@ -106,14 +107,6 @@ static size_t unmap_due(size_t slices, uint64_t now, uint64_t delay) {
     left -= out.slices;
   }
   return bytes_of(slices - left);
-}
-
-internal size_t mappings_purge(uint64_t now, uint64_t delay) {
-  return unmap_due(SIZE_MAX >> SLICE_SHIFT, now, delay);
-}
-
-internal size_t mappings_unmap(size_t size) {
-  return unmap_due(ROUND_UP(size, SLICE_SIZE) >> SLICE_SHIFT, os_now_ms(), 0);
 }
 
 internal size_t mappings_kept(void) { return load_relaxed(&mappings.kept); }

@@ -34,10 +34,9 @@ internal bool mapping_extend_fresh(char *start, size_t from, size_t to);
  * to move what has become of two mappings side by side. */
 internal char *mapping_move(char *start, size_t from, size_t to);
 
-/* Returns the ranges kept unused for `delay` ms; or about `size` bytes of the oldest
- * ones. The bytes returned. */
-internal size_t mappings_purge(uint64_t now, uint64_t delay);
-internal size_t mappings_unmap(size_t size);
+/* Returns the oldest ranges to the system, as far as they were unused for `delay` ms,
+ * about `size` bytes of them. The bytes returned. */
+internal size_t mappings_unmap(size_t size, uint64_t now, uint64_t delay);
 /* In bytes. */
 internal size_t mappings_kept(void);
 

@@ -117,22 +117,12 @@ static void note_unmapped(size_t size) {
   supply.figures.returned += size;
 }
 
-/* The oldest ranges kept, about so many bytes of them. Called and left with the lock
- * held, drops it for the system calls. */
-static size_t unmap_kept(size_t size) {
+/* As mappings_unmap. Called and left with the lock held, drops it for the system
+ * calls. */
+static size_t unmap_kept(size_t size, uint64_t now, uint64_t delay) {
   supply.in_transit++;
   lock_drop(LOCK_SUPPLY);
-  size_t unmapped = mappings_unmap(size);
-  lock_take(LOCK_SUPPLY);
-  supply.in_transit--;
-  note_unmapped(unmapped);
-  return unmapped;
-}
-
-static size_t unmap_aged(uint64_t now, uint64_t delay) {
-  supply.in_transit++;
-  lock_drop(LOCK_SUPPLY);
-  size_t unmapped = mappings_purge(now, delay);
+  size_t unmapped = mappings_unmap(size, now, delay);
   lock_take(LOCK_SUPPLY);
   supply.in_transit--;
   note_unmapped(unmapped);
@@ -355,7 +345,7 @@ internal bool supply_take(unsigned slices, unsigned align, run *out) {
   uint32_t fresh = mask & ~page->dirty;
   page_use(page, mask, now);
   if (fresh && mappings_kept()) /* which cannot serve here, but make room */
-    unmap_kept(slice_bytes(fresh));
+    unmap_kept(slice_bytes(fresh), now, 0);
   lock_drop(LOCK_SUPPLY);
   return true;
 }
@@ -453,7 +443,7 @@ static void purge_excess(uint64_t now, size_t budget) {
   size_t cap = purge_cap(&supply.policy, all_used(), now);
   size_t kept = mappings_kept(), idle = supply.figures.idle;
   if (kept && kept + idle > cap)
-    kept -= unmap_kept(min_size(min_size(kept, kept + idle - cap), budget));
+    kept -= unmap_kept(min_size(min_size(kept, kept + idle - cap), budget), now, 0);
   purge_oldest(now, budget, cap - min_size(kept, cap), true);
 }
 
@@ -471,7 +461,7 @@ static void make_room(size_t size) {
   size_t all = all_used() + supply.figures.idle + mappings_kept() + size;
   size_t most = supply.figures.peak + max_size(PURGE_KEEP_LEAST, all_used() / 4);
   if (all > most)
-    unmap_kept(all - most);
+    unmap_kept(all - most, now, 0);
   purge_oldest(now, size, PURGE_KEEP_LEAST, true);
   lock_drop(LOCK_SUPPLY);
 }
@@ -481,7 +471,7 @@ internal size_t supply_purge_aged(uint64_t now, size_t budget) {
   prepare_lists();
   size_t done = purge_oldest(now, budget, 0, false);
   if (mappings_kept())
-    done += unmap_aged(now, option_get(OPTION_purge_delay));
+    done += unmap_kept(SIZE_MAX, now, option_get(OPTION_purge_delay));
   lock_drop(LOCK_SUPPLY);
   return done;
 }
@@ -499,7 +489,7 @@ internal size_t supply_purge_all(size_t keep) {
   prepare_lists();
   size_t done = 0;
   age_everything(os_now_ms());
-  done += unmap_aged(os_now_ms(), 0);
+  done += unmap_kept(SIZE_MAX, os_now_ms(), 0);
   if (!keep)
     done += regions_release_empty();
   done += purge_oldest(os_now_ms(), SIZE_MAX, keep, true);

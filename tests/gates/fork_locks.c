@@ -13,14 +13,6 @@
 enum { FORKS = 300 };
 static atomic_bool stop;
 
-static void churn(uint64_t *random) {
-  void *blocks[40];
-  for (size_t i = 0; i < COUNT(blocks); i++)
-    CHECK((blocks[i] = malloc(random_size(random) + 1)), "no memory");
-  for (size_t i = 0; i < COUNT(blocks); i++)
-    free(blocks[i]);
-}
-
 /* Every flush makes room for what was written since, by realloc. */
 static void *holds_the_streams(void *unused) {
   static char line[30000];

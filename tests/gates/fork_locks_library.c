@@ -8,14 +8,6 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void prepare(void) { CHECK(pthread_mutex_lock(&mutex) == 0, "mutex"); }
 static void release(void) { CHECK(pthread_mutex_unlock(&mutex) == 0, "mutex"); }
 
-static void churn(uint64_t *random) {
-  void *blocks[40];
-  for (size_t i = 0; i < COUNT(blocks); i++)
-    CHECK((blocks[i] = malloc(random_size(random) + 1)), "no memory");
-  for (size_t i = 0; i < COUNT(blocks); i++)
-    free(blocks[i]);
-}
-
 static void *holds_the_mutex(void *unused) {
   uint64_t random = 1;
   for (;;) {

@@ -172,6 +172,15 @@ static inline void finish(pthread_t thread) {
 }
 
 /* A child's end; `what` is for the message. */
+/* Allocates and frees some blocks of all sizes. */
+static inline void churn(uint64_t *random) {
+  void *blocks[40];
+  for (size_t i = 0; i < COUNT(blocks); i++)
+    CHECK((blocks[i] = malloc(random_size(random) + 1)), "no memory");
+  for (size_t i = 0; i < COUNT(blocks); i++)
+    free(blocks[i]);
+}
+
 static inline void wait_for(pid_t child, const char *what) {
   int status;
   CHECK(child > 0, "%s: fork: %s", what, strerror(errno));

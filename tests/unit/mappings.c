@@ -13,7 +13,7 @@ static int begin(void **state) {
 
 static int end(void **state) {
   (void)state;
-  mappings_purge(os_now_ms(), 0);
+  mappings_unmap(SIZE_MAX, os_now_ms(), 0);
   assert_int_equal(mappings_kept(), 0);
   return 0;
 }
@@ -119,9 +119,9 @@ static void ranges_age(void **state) {
   mapping_give(p, 64);
   mapping_give(p + 100 * SLICE_SIZE, 100);
   uint64_t after = os_now_ms();
-  assert_int_equal(mappings_purge(before + DELAY - 1, DELAY), 0);
+  assert_int_equal(mappings_unmap(SIZE_MAX, before + DELAY - 1, DELAY), 0);
   assert_int_equal(mappings_kept(), 164 * SLICE_SIZE);
-  assert_int_equal(mappings_purge(after + DELAY, DELAY), 164 * SLICE_SIZE);
+  assert_int_equal(mappings_unmap(SIZE_MAX, after + DELAY, DELAY), 164 * SLICE_SIZE);
   assert_int_equal(mappings_kept(), 0);
   assert_false(is_mapped(p) || is_mapped(p + 100 * SLICE_SIZE));
   assert_true(is_mapped(p + 64 * SLICE_SIZE));
@@ -134,12 +134,12 @@ static void so_much_is_unmapped(void **state) {
   mapping_give(p, 64);
   sleep_ms(20); /* the clock is coarse, the first is to be the oldest */
   mapping_give(p + 100 * SLICE_SIZE, 100);
-  assert_int_equal(mappings_unmap(30 * SLICE_SIZE - 1), 30 * SLICE_SIZE);
+  assert_int_equal(mappings_unmap(30 * SLICE_SIZE - 1, os_now_ms(), 0), 30 * SLICE_SIZE);
   assert_false(is_mapped(p + 29 * SLICE_SIZE));
   assert_true(is_mapped(p + 30 * SLICE_SIZE));
-  assert_int_equal(mappings_unmap(44 * SLICE_SIZE), 44 * SLICE_SIZE);
-  assert_int_equal(mappings_unmap(SIZE_MAX / 2), 90 * SLICE_SIZE);
-  assert_int_equal(mappings_unmap(SLICE_SIZE), 0);
+  assert_int_equal(mappings_unmap(44 * SLICE_SIZE, os_now_ms(), 0), 44 * SLICE_SIZE);
+  assert_int_equal(mappings_unmap(SIZE_MAX / 2, os_now_ms(), 0), 90 * SLICE_SIZE);
+  assert_int_equal(mappings_unmap(SLICE_SIZE, os_now_ms(), 0), 0);
   mapping_give(p + 64 * SLICE_SIZE, 36);
 }
 
@@ -228,7 +228,7 @@ static void *take_resize_give(void *number) {
     if (kept)
       mapping_give(p, kept);
     if (i % 32 == 0)
-      mappings_purge(os_now_ms(), i % 64 ? DELAY : 0);
+      mappings_unmap(SIZE_MAX, os_now_ms(), i % 64 ? DELAY : 0);
   }
   return NULL;
 }

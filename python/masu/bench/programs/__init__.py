@@ -8,11 +8,11 @@ HERE = Path(__file__).resolve().parent
 
 
 def generate(folder: Path) -> None:
-    (folder / "pigeons.smt2").write_text("\n".join(_pigeons(8)) + "\n(check-sat)\n")
+    (folder / "pigeons.smt2").write_text("\n".join(pigeons(8)) + "\n(check-sat)\n")
     (folder / "much.c").write_text("".join(_functions(1500)))
 
 
-def _pigeons(holes: int):
+def pigeons(holes: int):
     """More pigeons than holes: unsatisfiable, and hard for resolution."""
     place = [[f"p{i}_{j}" for j in range(holes)] for i in range(holes + 1)]
     yield from (f"(declare-const {p} Bool)" for row in place for p in row)
