@@ -67,8 +67,8 @@ typedef struct heap {
 } heap;
 
 /* The hand of a class, by class_offset. Its address is worked out before it is used:
- * processors hand what was just stored straight to the next load where the address
- * needs no index, which makes a pair of calls more than twice as fast. */
+ * processors hand what was just stored faster to the next load where the address
+ * needs no index (docs/decisions/0006). */
 static ALWAYS_INLINE block **heap_hand_at(heap_hot *hot, size_t offset) {
   char *at = (char *)hot + offset;
 #ifdef __x86_64__
