@@ -41,7 +41,10 @@ static void thread_exits(void *rounds_so_far) {
   thread_busy = true;
   h->busy = true;
   compiler_fence();
-  heap_flush(h);
+  if (helper_is_running()) /* which sees to the hands, unless a new thread has them */
+    heap_flush_slots(h);
+  else
+    heap_flush(h);
   heap_give_back_spares(h);
   compiler_fence();
   h->busy = false;

@@ -235,7 +235,7 @@ internal void heap_send(heap *h, slab *s, block *b) {
     slot_flush(slot);
 }
 
-static void slots_flush(heap *h) {
+internal void heap_flush_slots(heap *h) {
   for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
     slot_flush(s);
 }
@@ -313,7 +313,7 @@ internal size_t heap_give_back_spares(heap *h) {
 }
 
 internal void heap_tidy(heap *h) {
-  slots_flush(h);
+  heap_flush_slots(h);
   queue_drain(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     tidy_class(h, &h->avail[c]);
@@ -322,7 +322,7 @@ internal void heap_tidy(heap *h) {
 
 internal void heap_upkeep_now(heap *h) {
   h->ticks = 0;
-  slots_flush(h);
+  heap_flush_slots(h);
   uint64_t now = os_now_ms();
   if (now - h->tidied < option_get(OPTION_purge_delay))
     return;
@@ -332,7 +332,7 @@ internal void heap_upkeep_now(heap *h) {
 }
 
 internal void heap_flush(heap *h) {
-  slots_flush(h);
+  heap_flush_slots(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     block *b = h->hot.hand[c];
     h->hot.hand[c] = NULL;

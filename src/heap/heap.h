@@ -138,7 +138,8 @@ internal void heap_tidy(heap *h);
 /* Gives back the empty slabs and runs that a heap keeps ready. Any thread; returns
  * their bytes. */
 internal size_t heap_give_back_spares(heap *h);
-/* Empties hands and slots, for a heap that nobody will use for a while. */
+/* Empties slots, and hands too, for a heap that nobody will use for a while. */
+internal void heap_flush_slots(heap *h);
 internal void heap_flush(heap *h);
 /* In a forked child: recounts the slabs of all heaps marked needs_repair, whose
  * threads were anywhere in a fast path. */

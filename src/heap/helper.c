@@ -18,7 +18,7 @@ static void add_spares(heap *h, void *any) {
 }
 
 static bool anything_idle(void) {
-  bool any = supply_is_aging();
+  bool any = supply_is_aging() || roster_is_untidy();
   if (!any)
     roster_for_each(add_spares, &any);
   return any;
@@ -73,6 +73,8 @@ internal void helper_ensure(void) {
     store_release(&running, 0);
   }
 }
+
+internal bool helper_is_running(void) { return load_relaxed(&running); }
 
 internal void helper_fork_child(void) {
   store_relaxed(&running, 0);

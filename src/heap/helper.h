@@ -16,6 +16,8 @@
 
 /* Starts the helper unless it runs or the option `helper` is 0. Not with locks. */
 internal void helper_ensure(void);
+/* It will tidy the heaps that are parked from now on. */
+internal bool helper_is_running(void);
 /* The initial thread is ending, and not by leaving main. */
 internal void helper_initial_thread_ends(void);
 /* In a forked child, which has no helper. */

@@ -12,6 +12,7 @@ static struct {
   uint32_t tags; /* given out */
   heap *orphan;
   bool repair; /* some heap needs_repair */
+  bool untidy; /* some heap was parked since all were tidied */
 } roster;
 
 /* Lock held. */
@@ -87,6 +88,7 @@ internal heap *roster_join(void) {
 internal void roster_leave(heap *h) {
   lock_take(LOCK_ROSTER);
   parked_push_front(h);
+  roster.untidy = true;
   lock_drop(LOCK_ROSTER);
   bell_ring(); /* mail that came to its slabs is the helper's to find */
 }
@@ -126,10 +128,23 @@ internal void roster_visit_parked(void (*visit)(heap *h, void *context), void *c
 
 static void tidy(heap *h, void *unused) {
   (void)unused;
+  heap_flush(h);
   heap_tidy(h);
 }
 
-internal void roster_tidy_parked(void) { roster_visit_parked(tidy, NULL); }
+internal void roster_tidy_parked(void) {
+  lock_take(LOCK_ROSTER);
+  roster.untidy = false;
+  lock_drop(LOCK_ROSTER);
+  roster_visit_parked(tidy, NULL);
+}
+
+internal bool roster_is_untidy(void) {
+  lock_take(LOCK_ROSTER);
+  bool untidy = roster.untidy;
+  lock_drop(LOCK_ROSTER);
+  return untidy;
+}
 
 internal void roster_for_each(void (*visit)(heap *h, void *context), void *context) {
   lock_take(LOCK_ROSTER);

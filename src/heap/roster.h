@@ -27,7 +27,9 @@ internal heap *roster_orphan(void);
 
 /* Visits every parked heap, each off the roster meanwhile: the visitor owns it. */
 internal void roster_visit_parked(void (*visit)(heap *h, void *context), void *context);
+/* heap_flush and heap_tidy; is there a heap that was parked since? */
 internal void roster_tidy_parked(void);
+internal bool roster_is_untidy(void);
 /* Gives back what all heaps keep ready; returns bytes. */
 internal size_t roster_give_back_spares(void);
 /* Visits every heap that isn't sealed; a heap in use may change meanwhile. */

@@ -222,8 +222,17 @@ internal void os_thread_signals_restore(void) {
   pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
 }
 
+/* os_thread_self of the initial thread, where that is known: every thread that ends
+ * asks, and two system calls are a tenth of a short life. */
+static uintptr_t initial_thread;
+
+static void find_initial_thread(void) {
+  initial_thread = syscall(SYS_gettid) == syscall(SYS_getpid) ? os_thread_self() : 0;
+}
+
 internal bool os_thread_is_initial(void) {
-  return syscall(SYS_gettid) == syscall(SYS_getpid);
+  return initial_thread ? os_thread_self() == initial_thread
+                        : syscall(SYS_gettid) == syscall(SYS_getpid);
 }
 
 /* A directory has two links of its own and one for each directory in it. */
@@ -251,6 +260,7 @@ internal void os_fork_unlock(void) {
     _IO_list_unlock();
 }
 internal void os_fork_reset(void) {
+  find_initial_thread();
   if (_IO_list_resetlock)
     _IO_list_resetlock();
 }
@@ -260,6 +270,7 @@ static const char *program_name = "";
 
 internal void os_process_start(char **arguments, char **environment) {
   started_with = environment;
+  find_initial_thread();
   if (arguments && arguments[0]) {
     const char *slash = strrchr(arguments[0], '/');
     program_name = slash ? slash + 1 : arguments[0];
