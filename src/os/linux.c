@@ -21,13 +21,17 @@
 
 /* An address is mapped again only after it was unmapped: the kernel orders what
  * threads did with it before and after. ThreadSanitizer, which does not see raw
- * system calls, is told so. */
+ * system calls, is told so; and it has to forget what threads that are gone did with
+ * their stacks there, so it sees the mapping itself. */
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 static char address_space;
+#define MAP(at, size, protection, flags) (long)mmap(at, size, protection, flags, -1, 0)
 #define BEFORE_UNMAPPING() __tsan_release(&address_space)
 #define AFTER_MAPPING() __tsan_acquire(&address_space)
 #else
+#define MAP(at, size, protection, flags) \
+  syscall(SYS_mmap, at, size, protection, flags, -1, 0)
 #define BEFORE_UNMAPPING() ((void)0)
 #define AFTER_MAPPING() ((void)0)
 #endif
@@ -46,8 +50,7 @@ internal size_t os_page(void) {
 
 static void *map_pages(void *at, size_t size, int protection, int more_flags) {
   int saved = errno;
-  long r = syscall(SYS_mmap, at, size, protection,
-                   MAP_PRIVATE | MAP_ANONYMOUS | more_flags, -1, 0);
+  long r = MAP(at, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | more_flags);
   AFTER_MAPPING();
   errno = saved;
   return r == -1 ? NULL : (void *)r;
