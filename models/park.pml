@@ -140,6 +140,10 @@ proctype thread(byte me) {
 #else
   :: atomic { step == NIL && h != NONE && !ending -> ending = true }
   :: atomic { step == NIL && ending && !hand[h] -> ending = false; roster_push(h); h = NONE }
+#ifndef CLAIM /* whoever claims slabs would have to flush the hand first */
+  /* where the helper runs, with what is in the hand */
+  :: atomic { step == NIL && h != NONE && !ending -> roster_push(h); h = NONE }
+#endif
 #endif
 #ifdef CLAIM
   :: atomic { step == NIL && h != NONE && !ending && parked -> roster_pop(g); step = 20 }
@@ -158,6 +162,15 @@ proctype thread(byte me) {
   gone++
 }
 
+/* In the helper, which owns h. */
+inline hand_flush(h) {
+  do
+  :: atomic { step == NIL && hand[h] -> b = hand[h]; hand[h] = next[b]; free_own(h) }
+  FREE_STEPS(h, 0)
+  :: atomic { step == NIL && !hand[h] -> break }
+  od
+}
+
 /* Once all threads are gone it frees everything, and everything must come back. */
 proctype helper() {
   PUBLISH_LOCALS;
@@ -170,6 +183,7 @@ proctype helper() {
 #else
   :: atomic { parked && gone < 2 -> roster_pop(h) }
 #endif
+     hand_flush(h);
      heap_tidy(h);
      if
      :: atomic { spare[h] -> other = spare[h]; spare[h] = NIL }
@@ -190,7 +204,7 @@ proctype helper() {
   od;
   h = 0;
   do
-  :: h < 2 -> heap_tidy(h); h++
+  :: h < 2 -> hand_flush(h); heap_tidy(h); h++
   :: else -> break
   od;
   atomic { check_quiet(); check_returned() }
