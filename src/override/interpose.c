@@ -80,15 +80,13 @@ REPLACE_AS(int, __posix_memalign, masu_posix_memalign, (void **out, size_t align
 #ifndef MASU_STATIC
 
 #ifndef MASU_NO_OVERRIDE
-typedef void exit_t(int);
-static exit_t *next_exit, *next_Exit;
+static void (*next_exit)(int);
 #endif
 
 /* dlsym may allocate, so it is called here and not at the first need. */
 static void find_next(void) {
 #ifndef MASU_NO_OVERRIDE
   *(void **)&next_exit = dlsym(RTLD_NEXT, "_exit");
-  *(void **)&next_Exit = dlsym(RTLD_NEXT, "_Exit");
   *(void **)&foreign_next.free = dlsym(RTLD_NEXT, "free");
   *(void **)&foreign_next.realloc = dlsym(RTLD_NEXT, "realloc");
   *(void **)&foreign_next.usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
@@ -123,7 +121,7 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
   return result;
 }
 
-/* No destructor runs in these two. */
+/* No destructor runs in these two, which are one function in the C library too. */
 PUBLIC _Noreturn void _exit(int status) {
   process_end();
   if (next_exit)
@@ -131,12 +129,7 @@ PUBLIC _Noreturn void _exit(int status) {
   os_exit(status);
 }
 
-PUBLIC _Noreturn void _Exit(int status) {
-  process_end();
-  if (next_Exit)
-    next_Exit(status);
-  os_exit(status);
-}
+PUBLIC _Noreturn void _Exit(int status) __attribute__((alias("_exit")));
 
 #endif
 

@@ -97,9 +97,10 @@ static void count_used(size_t more, size_t less) {
       max_size(supply.figures.peak, supply.figures.used + supply.figures.direct);
 }
 
-static void count_direct(size_t more, size_t less) {
+/* Takes LOCK_SUPPLY. */
+static void count_direct(size_t size) {
   lock_take(LOCK_SUPPLY);
-  supply.figures.direct += more - less;
+  supply.figures.direct += size;
   count_used(0, 0);
   lock_drop(LOCK_SUPPLY);
 }
@@ -523,15 +524,15 @@ internal char *supply_map(size_t slices, size_t align, size_t *dirty) {
     start = mapping_take_fresh(slices, align, dirty);
   }
   if (start)
-    count_direct(slices * SLICE_SIZE, 0);
+    count_direct(slices * SLICE_SIZE);
   return start;
 }
 
 internal void supply_unmap(char *start, size_t slices) {
   uint64_t now = os_now_ms();
   size_t size = slices * SLICE_SIZE, unmapped = mapping_give(start, slices);
-  count_direct(0, size);
   lock_take(LOCK_SUPPLY);
+  supply.figures.direct -= size;
   prepare_lists();
   note_unmapped(unmapped);
   purge_excess(now, 2 * size);
@@ -545,14 +546,14 @@ internal bool supply_extend_mapping(char *start, size_t from, size_t to) {
     if (!mapping_extend_fresh(start, from, to))
       return false;
   }
-  count_direct((to - from) * SLICE_SIZE, 0);
+  count_direct((to - from) * SLICE_SIZE);
   return true;
 }
 
 internal char *supply_move_mapping(char *start, size_t from, size_t to) {
   char *moved = mapping_move(start, from, to);
   if (moved)
-    count_direct((to - from) * SLICE_SIZE, 0);
+    count_direct((to - from) * SLICE_SIZE);
   return moved;
 }
 
