@@ -25,8 +25,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
 try:
-    from rich.console import Console
-
     from masu.bench import rounds
 except ModuleNotFoundError as missing:
     sys.exit(f"compare.py needs the Python package {missing.name}: pip install numpy rich scipy")
@@ -65,7 +63,7 @@ def main(argv: list[str]) -> None:
         raise Problem("two allocators have the same name")
     if len(allocators) == 1 and allocators[0] != SYSTEM:
         allocators.insert(0, SYSTEM)
-    console = Console()
+    console = rounds.wide()
     results = rounds.run_rounds(
         given.command, allocators, given.rounds, warm_up=given.warm_up, seed=given.seed, console=console
     )

@@ -3,6 +3,7 @@
  * A round: allocate 10,000 blocks of 1,024 bytes, then free them all, in the same
  * order. 10 rounds to warm up, then ROUNDS (10,000) timed ones. From KMalloc
  * (kclib1, note 4). Each block carries its number, checked before it is freed. */
+#include "../floors/inline.h"
 #include "workload.h"
 
 enum { BLOCKS = 10000, BLOCK_BYTES = 1024, WARM_UP = 10 };
@@ -11,13 +12,13 @@ static void *block[BLOCKS];
 
 static void play_round(void) {
   for (size_t i = 0; i < BLOCKS; i++) {
-    block[i] = got(malloc(BLOCK_BYTES));
+    block[i] = got(floor_malloc(BLOCK_BYTES));
     *(size_t *)block[i] = i;
   }
   for (size_t i = 0; i < BLOCKS; i++) {
     if (*(size_t *)block[i] != i)
       fail("block %zu was overwritten", i);
-    free(block[i]);
+    floor_free(block[i], BLOCK_BYTES);
   }
 }
 

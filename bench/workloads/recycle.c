@@ -3,6 +3,7 @@
  * CYCLES (100) times: allocate BLOCKS (100,000) blocks of SIZE (64) bytes, free them
  * all, allocate them again, free them. After HAKMEM's re-allocation cycles. Each block
  * carries its number's low byte at both ends, checked before it is freed. */
+#include "../floors/inline.h"
 #include "workload.h"
 
 int main(int argc, char **argv) {
@@ -14,12 +15,12 @@ int main(int argc, char **argv) {
   uint64_t start = now_ns();
   for (size_t turn = 0; turn < 2 * cycles; turn++) {
     for (size_t i = 0; i < blocks; i++) {
-      block[i] = got(malloc(size));
+      block[i] = got(floor_malloc(size));
       block_mark(block[i], size, i + turn);
     }
     for (size_t i = 0; i < blocks; i++) {
       block_check(block[i], size, i + turn);
-      free(block[i]);
+      floor_free(block[i], size);
     }
   }
   double time = seconds_since(start), operations = 4.0 * (double)cycles * (double)blocks;

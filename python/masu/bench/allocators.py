@@ -13,6 +13,8 @@ from masu.bench.measure import SYSTEM, Allocator, Problem, clean_environment
 
 OURS, AGAIN = "masu", "masu-again"
 """A second copy of masu runs beside the first: what they differ by is noise."""
+LEAST, INLINE = "least", "inline"
+"""The floors: a preloaded library, and workloads with malloc and free compiled into them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Pat
         Contender(AGAIN, Allocator(AGAIN, again)),
         Contender("system", SYSTEM, os.confstr("CS_GNU_LIBC_VERSION") or ""),
         *_built(peers),
+        Contender(INLINE, Allocator(INLINE), "bench/floors/inline.h", floor=True),
     ]
     for text in extra:
         allocator = Allocator.parse(text)
@@ -61,7 +64,7 @@ def _built(peers: Path | None) -> list[Contender]:
             settings = tuple(filter(None, [entry.get("environment")]))
             allocator = Allocator(name, Path(entry["library"]), settings)
         contenders.append(
-            Contender(name, allocator, entry.get("version", ""), entry.get("missing", ""), name == "least")
+            Contender(name, allocator, entry.get("version", ""), entry.get("missing", ""), name == LEAST)
         )
     return contenders
 

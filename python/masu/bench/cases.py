@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from masu.bench.programs import HERE
 
@@ -35,11 +35,12 @@ class Case:
     """with this instead of the command where that takes long."""
     floor: bool = False
     """Can the least-work library run it? It never gives memory back."""
+    instructions: bool = False
+    """Are they counted? The last argument is the number of pairs."""
     no_huge: bool = False
     """Measured once more with huge pages off for the process."""
     rounds: int = 0
-    """The most rounds; 0: as many as the interval asks for."""
-    environment: dict[str, str] = field(default_factory=dict)
+    """So many and no warm-up; 0: as many as the interval asks for."""
     cores: int = 0
     """Pinned to so many cores; 0: not pinned."""
     published: str = ""
@@ -73,11 +74,11 @@ def _hit_path() -> list[Case]:
     for pattern in ("live1", "lifo100", "fifo10k", "random10k"):
         cases.append(
             Case(f"pairs-{pattern}", "hit path", ("pairs", "64", pattern, "20000000"), (ns("pair_ns"),),
-                 quick=pattern == "lifo100", floor=True, cores=1)
+                 quick=pattern == "lifo100", floor=True, instructions=True, cores=1)
         )  # fmt: skip
         cases.append(
             Case(f"sized-{pattern}", "hit path", ("sized_delete", "64", pattern, "20000000"), (ns("pair_ns"),),
-                 floor=True, cores=1)
+                 floor=True, instructions=True, cores=1)
         )  # fmt: skip
     return cases
 
@@ -209,11 +210,11 @@ def _memory() -> list[Case]:
         for threaded in ((), ("threaded",)):
             cases.append(
                 Case("-".join(("freed", mode, *threaded)), "memory over time",
-                     ("fragmentation", mode, "1024", "2", *threaded), after, no_huge=True, rounds=3)
+                     ("fragmentation", mode, "1024", "2", *threaded), after, no_huge=True, rounds=2)
             )  # fmt: skip
     cases.append(
         Case("server-day", "memory over time", ("server_day", "curve"),
-             (kib("rss_mean_kib"), kib("rss_peak_kib"), kib("rss_end_kib")), no_huge=True, rounds=3)
+             (kib("rss_mean_kib"), kib("rss_peak_kib"), kib("rss_end_kib")), no_huge=True, rounds=2)
     )  # fmt: skip
     return cases
 

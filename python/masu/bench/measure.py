@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,8 +113,10 @@ def measure(
     environment: dict[str, str] | None = None,
     folder: Path | None = None,
     timeout: float = 600,
+    started: Callable[[int], None] | None = None,
 ) -> Usage:
-    """Runs the command to its end. The launcher itself stays on the system allocator."""
+    """Runs the command to its end. The launcher itself stays on the system allocator;
+    `started` is told its process id, the command is its only child."""
     env = clean_environment(SYSTEM, environment)
     settings = [f"{k}={v}" for k, v in allocator.environment().items()]
     with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
@@ -129,6 +132,8 @@ def measure(
             cwd=folder,
             start_new_session=True,
         )
+        if started:
+            started(process.pid)
         try:
             output, errors = process.communicate(timeout=timeout)
         except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def write(
         environment.get_template("page.html.jinja").render(
             lines=lines, families=families, summary=summary, contenders=contenders, names=names, machine=machine,
             measured=measured, relative=_relative, colour=_colour, shown=shown, ours=OURS,
+            median=statistics.median,
             plots={family: ratios(of) for family, of in families.items() if any(line.to_best for line in of)},
             curves=[curves(name, m) for name, m in measured.items() if m.curves],
         )

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from masu.bench.allocators import AGAIN, OURS, Contender
 from masu.bench.cases import Case, Figure
+from masu.bench.rounds import shown
 from masu.bench.run import Measured, best_of
 from masu.bench.statistics import Estimate, estimate, geometric_mean, ratio
 
@@ -99,6 +100,16 @@ def rows(all_lines: Sequence[Line]) -> Iterator[dict]:
                        "low": e.low, "high": e.high, "rounds": line.rounds}  # fmt: skip
 
 
+def counted_rows(measured: dict[str, Measured]) -> Iterator[dict]:
+    """Counted once: exact, or of one run."""
+    for case, m in measured.items():
+        for name, figures in m.counted.items():
+            for key, value in figures.items():
+                unit = "KiB" if key.endswith("_kib") else ""
+                yield {"case": case, "figure": key, "unit": unit, "allocator": name, "median": value, "low": value,
+                       "high": value, "rounds": 1}  # fmt: skip
+
+
 def machine() -> dict[str, str]:
     def of_cpuinfo(key: str) -> str:
         for text in Path("/proc/cpuinfo").read_text().splitlines():
@@ -124,8 +135,10 @@ def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured
     return {
         "machine": machine(),
         "allocators": {c.name: c.version or c.missing for c in contenders},
-        "rows": list(rows(all_lines)),
+        "rows": [*rows(all_lines), *counted_rows(measured)],
         "process": {name: m.process for name, m in measured.items()},
+        "system calls": {name: m.system_calls for name, m in measured.items() if m.system_calls},
+        "not counted": {name: m.uncounted for name, m in measured.items() if m.uncounted},
         "curves": {name: m.curves for name, m in measured.items() if m.curves},
     }
 
@@ -176,16 +189,6 @@ def _worse_than(all_lines: Sequence[Line], before: dict) -> Iterator[str]:
 # ---- For terminals ----
 
 
-def shown(value: float, unit: str) -> str:
-    if unit == "KiB":
-        return f"{value / 1024:,.1f} MiB"
-    if unit == "per s":
-        return f"{value / 1e6:,.2f} M/s" if value >= 1e5 else f"{value:,.0f} /s"
-    if unit == "s":
-        return f"{value:.3f} s"
-    return f"{value:,.1f} {unit}".strip()
-
-
 def _ratio(e: Estimate | None) -> Text:
     if not e:
         return Text("–", "dim")
@@ -223,6 +226,11 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
     for c in contenders:
         if c.missing:
             console.print(f"[yellow]missing[/] {c.name}: {c.missing}", highlight=False)
+    absent = {c.name for c in contenders if c.missing}
+    for line in {line.case: line for line in all_lines}.values():
+        for name, reason in line.missing.items():
+            if name not in absent:
+                console.print(f"[yellow]missing[/] {line.case}, {name}: {reason}", highlight=False)
     console.print(
         f"masu is best in {s.best} of {s.cases} figures, even with the best in {s.even}, worse in {s.worse}.\n"
         f"Geometric mean against the best of each case: {s.mean:.2f} "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -132,9 +133,19 @@ def ratio(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
 # ---- The table ----
 
 
+def wide() -> Console:
+    """A table in a file or a pipe is not cut to 80 columns."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=200)
+
+
 def shown(value: float, unit: str) -> str:
     if unit == "KiB":
         return f"{value / 1024:,.1f} MiB"
+    if unit == "per s":
+        return f"{value / 1e6:,.2f} M/s" if value >= 1e5 else f"{value:,.0f} /s"
+    if unit == "ns":
+        return f"{value:,.1f} ns"
     if unit == "s":
         return f"{value:.3f} s" if value < 100 else f"{value:.1f} s"
     if unit == "%":

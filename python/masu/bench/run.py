@@ -13,14 +13,14 @@ import random
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from masu.bench import programs
-from masu.bench.allocators import OURS, Contender
+from masu.bench import counted, programs
+from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
 from masu.bench.measure import Problem, Usage, measure
 from masu.bench.rounds import own_figures
@@ -40,6 +40,8 @@ class Plan:
     seconds_a_case: float
     least_rounds: int = LEAST_ROUNDS
     most_rounds: int = 30
+    count: bool = False
+    """Also what takes runs of its own?"""
 
 
 @dataclass
@@ -50,6 +52,11 @@ class Measured:
     values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     process: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """What the system counted: CPU time, switches, faults."""
+    counted: dict[str, dict[str, float]] = field(default_factory=dict)
+    """In a run of its own: memory by kind, system calls, instructions."""
+    system_calls: dict[str, dict[str, float]] = field(default_factory=dict)
+    uncounted: dict[str, list[str]] = field(default_factory=dict)
+    """What could not be counted, and why."""
     missing: dict[str, str] = field(default_factory=dict)
     curves: dict[str, list[list[float]]] = field(default_factory=dict)
     """Samples of the last round: time, resident, live."""
@@ -98,7 +105,7 @@ class Runner:
             return result
         running = []
         for contender in self.contenders:
-            if contender.floor and not case.floor:
+            if contender.floor and not case.floor or contender.name == INLINE and not self._inline(case):
                 continue
             if contender.allocator is None:
                 result.missing[contender.name] = contender.missing
@@ -106,7 +113,7 @@ class Runner:
                 running.append(contender)
         most = case.rounds or self.plan.most_rounds
         least = min(self.plan.least_rounds, most)
-        start, round_ = time.monotonic(), -1
+        start, round_ = time.monotonic(), 0 if case.rounds else -1
         while running and round_ < most:
             for contender in self.order.sample(running, len(running)):
                 used = time.monotonic() - start
@@ -121,11 +128,47 @@ class Runner:
             round_ += 1
             if round_ >= least and (time.monotonic() - start > self.plan.seconds_a_case or tight(case, result)):
                 break
+        if self.plan.count:
+            for contender in running:
+                if contender.name != AGAIN:
+                    tell(f"{name}: counting {contender.name}", 0.99)
+                    self._count(case, name, contender, result)
         return result
 
+    def _count(self, case: Case, name: str, contender: Contender, result: Measured) -> None:
+        allocator, environment = contender.allocator, _environment(name)
+        found: dict[str, float] = {}
+
+        def memory() -> None:
+            found.update(counted.memory(self._command(case, contender, environment), allocator, environment))
+
+        def system_calls() -> None:
+            brief = replace(case, command=case.short or case.command)
+            calls = counted.system_calls(self._command(brief, contender, environment), allocator, environment)
+            result.system_calls[contender.name] = calls
+            found["system_calls"] = sum(calls.values())
+
+        def instructions() -> None:
+            bare = replace(case, cores=0)
+            command = self._command(bare, contender, environment)
+            found["instructions"] = counted.instructions(command, allocator, environment)
+
+        wanted = [memory]
+        if not environment:  # they are the same without huge pages
+            wanted += [system_calls, *([instructions] if case.instructions else [])]
+        for count in wanted:
+            try:
+                count()
+            except Problem as problem:
+                result.uncounted.setdefault(contender.name, []).append(str(problem))
+        result.counted[contender.name] = found
+
+    def _inline(self, case: Case) -> bool:
+        return (self.workloads / f"{case.command[0]}-{INLINE}").exists()
+
     def _once(self, case: Case, name: str, contender: Contender, result: Measured | None) -> None:
-        environment = {"MASU_BENCH_HUGE": "0"} if name.endswith(HUGE_OFF) else {}
-        usage = measure(self._command(case, environment), contender.allocator, environment=environment)
+        environment = _environment(name)
+        usage = measure(self._command(case, contender, environment), contender.allocator, environment=environment)
         if usage.status or "cannot be preloaded" in usage.errors:
             raise Problem(_why(usage))
         if result is None:  # warm-up
@@ -140,16 +183,21 @@ class Runner:
         if "curve" in own:
             result.curves[contender.name] = own["curve"]
 
-    def _command(self, case: Case, environment: dict[str, str]) -> list[str]:
+    def _command(self, case: Case, contender: Contender, environment: dict[str, str]) -> list[str]:
         command = [word.format(made=self.made) for word in case.command]
         if not case.program:
-            command[0] = str(self.workloads / command[0])
+            inline = f"-{INLINE}" if contender.name == INLINE else ""
+            command[0] = str(self.workloads / f"{command[0]}{inline}")
         elif environment:
             command = [str(self.workloads / "no_huge"), *command]
         if case.cores and shutil.which("taskset"):
             cores = sorted(os.sched_getaffinity(0))[-case.cores :]
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
         return command
+
+
+def _environment(name: str) -> dict[str, str]:
+    return {"MASU_BENCH_HUGE": "0"} if name.endswith(HUGE_OFF) else {}
 
 
 def _why(usage: Usage) -> str:

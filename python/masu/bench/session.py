@@ -8,21 +8,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from masu.bench import allocators, cases, page, report
 from masu.bench.measure import Problem
+from masu.bench.rounds import wide
 from masu.bench.run import Plan, Runner, read_state, variants
 
 HERE = Path(__file__).resolve().parent
 QUICK = Plan(seconds_a_case=15, least_rounds=5, most_rounds=8)
-FULL = Plan(seconds_a_case=60)
-
-
-def wide() -> Console:
-    """A table in a file or a pipe is not cut to 80 columns."""
-    console = Console()
-    return console if console.is_terminal else Console(width=170)
+FULL = Plan(seconds_a_case=45, count=True)
 
 
 def list_cases() -> None:
@@ -80,7 +73,7 @@ def run(
         raise Problem(f"{library}: {found[0].missing}")
     plan = QUICK if quick else FULL
     if seconds:
-        plan = Plan(seconds, plan.least_rounds, plan.most_rounds)
+        plan = replace(plan, seconds_a_case=seconds)
     before = json.loads(baseline.read_text()) if baseline else None
     state = state or Path("build/bench") / f"state-{_key(found, plan, picked)}.json"
     done = read_state(state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -25,7 +24,7 @@ NEEDS = "it needs numpy, scipy, matplotlib and jinja2: pip install 'masu[bench]'
 @click.option("--peers", type=click.Path(path_type=Path), help="The folder that script/peers filled.")
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.option("--library", type=click.Path(path_type=Path), help="Another libmasu.so than the package's.")
-@click.option("--seconds", type=float, help="Time for one case on all allocators (quick: 15, else 60).")
+@click.option("--seconds", type=float, help="Time for one case on all allocators (quick: 15, else 45).")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every figure there.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the page there.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="A saved --json: say what got worse since.")
