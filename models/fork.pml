@@ -36,7 +36,13 @@
 
 #include "slab.pml"
 
-#define CAN_HAND_BACK (state[t] == OPEN && ALONE(0, t) && !hand[0] && !ending)
+/* The slab is empty: what is held back is out. */
+#ifdef MISTAKE_HAND_BACK_WITH_RESERVE
+#define IS_EMPTY true
+#else
+#define IS_EMPTY !reserve[t]
+#endif
+#define CAN_HAND_BACK (state[t] == OPEN && IS_EMPTY && ALONE(0, t) && !hand[0] && !ending)
 
 bool child;
 bool busy[2], sealed[2];
@@ -177,8 +183,8 @@ inline check_child() {
         chain_length(first_free[0], n_);
         if
         :: state[0] == OPEN ->
-           assert(need[0] + n_ == threaded[0])
-        :: else -> assert(n_ == 0 && need[0] == 1 && full_at[0] == threaded[0])
+           assert(need[0] + reserve[0] + n_ == threaded[0])
+        :: else -> assert(n_ == 0 && need[0] == 1 && full_at[0] == threaded[0] && !reserve[0])
         fi
      :: else -> assert(!ON_ANY_LIST(0) || state[0] == DEAD)
      fi
@@ -265,8 +271,9 @@ proctype forker() {
              step = RECOUNTING
           fi
         }
+     :: atomic { step == RECOUNTING && reserve[0] -> reserve[0] = 0 }
      :: atomic {
-          step == RECOUNTING ->
+          step == RECOUNTING && !reserve[0] ->
           chain_length(first_free[0], n_);
           need[0] = threaded[0] - n_;
           if

@@ -100,7 +100,7 @@ proctype sender(byte me; bool batches) {
        last = b; k = 1;
        s = map[RUN(b)] - 1;
        before = state[s];
-       total = 1 + LAST_COUNT
+       part = 1 + LAST_COUNT
      }
   :: atomic { b -> mail_see(me, b, b) }
 #else

@@ -44,7 +44,7 @@ bool out[NS];
 
 /* Descriptors. live: not on the list of unused ones. */
 bool live[NS];
-byte run_of[NS], threaded[NS], first_free[NS], need[NS], full_at[NS];
+byte run_of[NS], threaded[NS], first_free[NS], need[NS], reserve[NS], full_at[NS];
 byte state[NS], count[NS], head[NS];
 byte queued[NS];
 #if NH > 1
@@ -156,11 +156,12 @@ inline check_slabs(h) {
         chain_length(first_free[i_], n_);
         if
         :: state[i_] == OPEN ->
-           assert(need[i_] + n_ == threaded[i_]);
+           assert(need[i_] + reserve[i_] + n_ == threaded[i_]);
            assert((spare[h] == i_ + 1) + (FIRST_AVAIL(h) == i_ + 1) + (SECOND_AVAIL(h) == i_ + 1) == 1);
+           assert(need[i_] || !reserve[i_]);
            assert(spare[h] != i_ + 1 || need[i_] == 0)
         :: else ->
-           assert(n_ == 0 && need[i_] == 1 && full_at[i_] == threaded[i_]);
+           assert(n_ == 0 && need[i_] == 1 && !reserve[i_] && full_at[i_] == threaded[i_]);
            assert(!ON_ANY_LIST(i_));
            assert(state[i_] != PARKED || count[i_] == 0);
            assert(state[i_] != QUEUED || (count[i_] > 0 && count[i_] < full_at[i_]))
@@ -256,7 +257,7 @@ inline descriptor_give(s) {
   assert(live[s]);
   assert(!ON_ANY_LIST(s));
   live[s] = false;
-  run_of[s] = 0; threaded[s] = 0; first_free[s] = NIL; need[s] = 0; full_at[s] = 0;
+  run_of[s] = 0; threaded[s] = 0; first_free[s] = NIL; need[s] = 0; reserve[s] = 0; full_at[s] = 0;
   state[s] = OPEN; count[s] = 0; head[s] = NIL; queued[s] = NIL;
   SET_OWNER(s, 0);
   mail_changed(s)
@@ -280,7 +281,7 @@ inline supply_give(r) {
 
 /* A slab that nobody else can reach. */
 inline check_release(s) {
-  assert(live[s] && state[s] == OPEN && count[s] == 0 && need[s] == 0);
+  assert(live[s] && state[s] == OPEN && count[s] == 0 && need[s] == 0 && reserve[s] == 0);
   chain_length(first_free[s], n_);
   assert(n_ == threaded[s]) /* a block is outside */
 }
@@ -390,12 +391,19 @@ bool kind[NS]; /* SLAB_SMALL; else SLAB_UNUSED */
 #define READ_OWNER_AFTER to = OWNER(s)
 #endif
 
+/* How many blocks in the mail end the slab: need first, then what is held back of it. */
+#ifdef MISTAKE_RESERVE_READ_FIRST
+#define LAST_COUNT (before == OPEN -> reserve[s] : full_at[s])
+#define LAST_REST (before == OPEN -> need[s] : 0)
+#else
 #define LAST_COUNT (before == OPEN -> need[s] : full_at[s])
+#define LAST_REST (before == OPEN -> reserve[s] : 0)
+#endif
 
-/* total: 1 more than how many blocks in the mail end the slab; 0: not read yet. */
+/* total: 1 more than that, part: the first half of it; 0: not read yet. */
 #define PUBLISH_LOCALS \
   SEEN_LOCALS; \
-  byte s, r, before, after, top, total, to
+  byte s, r, before, after, top, part, total, to
 
 /* The first load, and the tail linked to what it saw. The caller holds the blocks
  * first .. last, so their slab stays until the swap. */
@@ -410,16 +418,17 @@ inline mail_see(me, first, last) {
   next[last] = head[s];
   before = state[s];
 #ifdef MISTAKE_NEED_READ_FIRST
-  total = total /* read by the caller, before the word */
+  part = part /* read by the caller, before the word */
 #else
-  total = 0
+  part = 0
 #endif
 }
 
 /* mail_publish after its first load, and heap_deliver's answer to it. */
 inline heap_deliver(me, first, last, k) {
   do
-  :: !total -> total = 1 + LAST_COUNT
+  :: atomic { !total && !part -> part = 1 + LAST_COUNT }
+  :: atomic { !total && part -> total = part + LAST_REST; part = 0 }
   :: atomic {
        total && SAME(me, s) ->
        assert(live[s] && before != DEAD && before == state[s]);
@@ -504,6 +513,11 @@ inline queue_push(s) {
 #define OPENED 10   /* queue_drain after its swap */
 #define LEAVING 11
 #define CLEARING 12
+#define ARMING 13   /* one of need is to be held back */
+#define ARMED 14    /* and no longer to be in need */
+#define THINNED 15  /* need is 0, but for what was held back */
+#define THINNING 16 /* and was raised to that */
+#define THIN 17     /* the mail is in, x blocks */
 
 #ifndef DONE
 #define DONE step = NIL
@@ -545,6 +559,9 @@ inline hand_back(h) {
  * at it and its event is part of the step. */
 inline free_event(h) {
   if
+  :: reserve[t] -> b = 0; step = THINNED /* OPEN */
+  :: else ->
+  if
   :: state[t] == OPEN && ALONE(h, t) && !hand[h] && !ending -> hand_back(h); b = 0; t = 0; DONE
   :: state[t] == OPEN && ALONE(h, t) -> b = 0; t = 0; DONE /* the only open slab stays */
   :: state[t] == OPEN && NOT_ALONE(h, t) ->
@@ -559,6 +576,7 @@ inline free_event(h) {
 #else
   :: state[t] != OPEN -> need[t] = threaded[t] - 1; step = UNPARKING
 #endif
+  fi
   fi
 }
 
@@ -602,8 +620,11 @@ inline unpark(h, me) {
      mail_changed(t);
      avail_append(h, t);
      assert(threaded[t] > 1);
-     b = 0; t = 0;
-     DONE
+     b = 0;
+     if
+     :: need[t] > 1 -> step = ARMING
+     :: true -> t = 0; DONE
+     fi
 #ifndef MISTAKE_UNPARK_WITHOUT_SWAP
   :: state[t] == QUEUED -> /* take b back, deliver it like any sender */
 #ifdef MISTAKE_KEEP_WHILE_QUEUED
@@ -623,6 +644,55 @@ inline unpark(h, me) {
   fi
 }
 
+#define HELD_BACK (need[t] > 2 -> 2 : 1)
+/* An event before the slab is empty. Who reads the lower need finds the rest in reserve. */
+#ifdef MISTAKE_NEED_LOWERED_FIRST
+#define ARM_FIRST need[t] = need[t] - 1
+#define ARM_REST reserve[t] = 1
+#else
+#define ARM_FIRST reserve[t] = HELD_BACK
+#define ARM_REST need[t] = need[t] - reserve[t]
+#endif
+
+/* slab_thinned: need is raised to all that is out, the word changes, and only then
+ * reserve is cleared. */
+inline thin_swap(h) {
+  if
+  :: state[t] == DEAD -> slab_bury(h, t); t = 0; DONE
+  :: else ->
+     assert(state[t] == OPEN);
+#ifdef MISTAKE_RESERVE_CLEARED_WITHOUT_SWAP
+     x = 0;
+#else
+     x = count[t];
+     take_mail(t, z_);
+     do
+     :: z_ -> b_ = next[z_]; next[z_] = first_free[t]; first_free[t] = z_; z_ = b_
+     :: else -> break
+     od;
+     b_ = 0;
+#endif
+     step = THIN
+  fi
+}
+
+inline thin_settle(h) {
+  need[t] = need[t] - x;
+  x = 0;
+  if
+  :: need[t] == 0 && NOT_ALONE(h, t) ->
+     slab_retire(h, t);
+     t = 0;
+     if
+     :: other -> step = RELEASING
+     :: else -> DONE
+     fi
+  :: need[t] == 0 && ALONE(h, t) -> t = 0; DONE
+  :: need[t] > 1 -> step = ARMING
+  :: need[t] -> t = 0; DONE
+  fi
+}
+
 #ifdef MISTAKE_NEED_RAISED_LATE
 #define RAISE_NEED(to) skip
 #else
@@ -633,7 +703,7 @@ inline unpark(h, me) {
 inline take_raise(h) {
   t = FIRST_AVAIL(h) - 1;
   assert(live[t]);
-  n = need[t];
+  n = need[t] + reserve[t];
   if
   :: first_free[t] || threaded[t] == NB -> RAISE_NEED(threaded[t])
   :: else -> RAISE_NEED(threaded[t] + 1)
@@ -648,6 +718,7 @@ inline take_swap(h) {
   :: state[t] == DEAD -> n = 0; slab_bury(h, t); t = 0; DONE
   :: else ->
      assert(state[t] == OPEN);
+     reserve[t] = 0; /* after the swap, before need goes down */
      hand[h] = first_free[t];
      if
      :: hand[h] ->
@@ -753,7 +824,13 @@ inline drain_swap(h) {
      }
 #define FREE_STEPS(h, me) \
   :: atomic { step == UNPARKING -> unpark(h, me) } \
-  :: atomic { step == SENDING && !total -> total = 1 + LAST_COUNT } \
+  :: atomic { step == ARMING -> ARM_FIRST; step = ARMED } \
+  :: atomic { step == ARMED -> ARM_REST; t = 0; DONE } \
+  :: atomic { step == THINNED -> need[t] = reserve[t]; step = THINNING } \
+  :: atomic { step == THINNING -> thin_swap(h) } \
+  :: atomic { step == THIN && reserve[t] -> reserve[t] = 0 } \
+  :: atomic { step == THIN && !reserve[t] -> thin_settle(h) } \
+  :: atomic { step == SENDING && !total && !part -> part = 1 + LAST_COUNT } \
      heap_deliver(me, b, b, 1); \
      atomic { b = 0; DONE } \
   :: atomic { step == RELEASING -> RELEASE_FIRST(other - 1) } \
@@ -809,8 +886,13 @@ inline heap_tidy(h) {
   :: atomic {
        step == NIL && n < 2 && avail[2 * h + n] ->
        t = avail[2 * h + n] - 1;
+       need[t] = need[t] + reserve[t];
+       step = THINNING
+     }
+  :: atomic {
+       step == THINNING ->
        if
-       :: state[t] == DEAD -> slab_bury(h, t); t = 0
+       :: state[t] == DEAD -> slab_bury(h, t); t = 0; step = NIL
        :: else ->
           x = count[t];
           take_mail(t, z_);
@@ -822,8 +904,9 @@ inline heap_tidy(h) {
           step = SETTLING
        fi
      }
+  :: atomic { step == SETTLING && reserve[t] -> reserve[t] = 0 }
   :: atomic {
-       step == SETTLING ->
+       step == SETTLING && !reserve[t] ->
        need[t] = need[t] - x;
        x = 0;
        if

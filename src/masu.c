@@ -22,6 +22,7 @@
 #include "heap/roster.c"
 #include "heap/sizes.c"
 #include "heap/slab.c"
+#include "heap/sparse.c"
 
 #include "api/aligned.c"
 #include "api/checked.c"

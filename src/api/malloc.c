@@ -173,6 +173,10 @@ internal NOINLINE void free_slow(void *p) {
 
 internal NOINLINE void free_event(slab *s) {
   if (UNLIKELY(thread_busy)) {
+    if (load_relaxed(&s->reserve)) {
+      heap_slab_event_nested(s);
+      return;
+    }
     /* A signal handler inside masu: undo the free, and do it later. */
     block *b = s->free;
     s->free = b->next;

@@ -12,6 +12,8 @@ static inline unsigned bit_low64(uint64_t x) { return (unsigned)__builtin_ctzll(
 static inline unsigned bit_high64(uint64_t x) {
   return 63u - (unsigned)__builtin_clzll(x);
 }
+/* How many bits are set from bit 0 on, up to the first that is not. */
+static inline unsigned bit_ones_low64(uint64_t x) { return ~x ? bit_low64(~x) : 64; }
 static inline unsigned bit_count32(uint32_t x) {
   return (unsigned)__builtin_popcount(x);
 }

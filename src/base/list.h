@@ -30,5 +30,15 @@ static inline void list_remove(list_node *n) {
   n->next->prev = n->prev;
   list_init(n);
 }
+/* All nodes of `from` to the back of `to`. */
+static inline void list_move_all(list_node *from, list_node *to) {
+  if (list_empty(from))
+    return;
+  from->next->prev = to->prev;
+  to->prev->next = from->next;
+  from->prev->next = to;
+  to->prev = from->prev;
+  list_init(from);
+}
 
 #endif

@@ -2,13 +2,16 @@
 
 #include "base/options.h"
 #include "heap/mail.h"
+#include "heap/sparse.h"
 #include "os/bell.h"
 #include "os/os.h"
 #include "os/report.h"
+#include "pages/purge.h"
 
 enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
   PLENTY = 32,       /* free blocks that are never few */
+  LARGE_BLOCKS = 16, /* in a slab of so many, every free one has empty pages */
 };
 #define UPKEEP_PURGE (256 * KIB)
 
@@ -16,6 +19,8 @@ internal void heap_init(heap *h, map_tag tag) {
   h->hot.tag = tag;
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     list_init(&h->avail[c]);
+  list_init(&h->sparse);
+  list_init(&h->sparse_old);
 }
 
 /* ---- Slabs coming and going ---- */
@@ -26,7 +31,24 @@ _Static_assert(2 * SLOT_BYTES <= SLICE_SIZE, "a batch smaller than a slab");
 
 static uint32_t need_of(const slab *s) { return load_relaxed(&s->need); }
 static void set_need(slab *s, uint32_t need) { store_release(&s->need, need); }
-static uint32_t free_count(const slab *s) { return s->threaded - need_of(s); }
+static void set_reserve(slab *s, uint32_t some) { store_release(&s->reserve, some); }
+static uint32_t out_of(const slab *s) { return need_of(s) + load_relaxed(&s->reserve); }
+static uint32_t within(const slab *s) {
+  return s->threaded - (s->purged ? sparse_blocks(s) : 0);
+}
+static uint32_t free_count(const slab *s) { return within(s) - out_of(s); }
+
+/* Of all heaps' sparse slabs what may be free, in bytes. */
+static atomic_word sparse_bytes;
+
+static size_t sparse_weight(const slab *s) { return s->slices * (SLICE_SIZE / 4 * 3); }
+
+static void sparse_leave(slab *s) {
+  if (LIKELY(list_empty(&s->sparse)))
+    return;
+  list_remove(&s->sparse);
+  add_relaxed(&sparse_bytes, -sparse_weight(s));
+}
 
 static void slab_open(heap *h, slab *s) {
   list_push_back(&h->avail[s->size_class], &s->avail);
@@ -35,6 +57,7 @@ static void slab_open(heap *h, slab *s) {
 /* A sender ended this slab; nobody but its list knows the descriptor. */
 static void slab_bury(slab *s) {
   list_remove(&s->avail);
+  sparse_leave(s);
   slab_descriptor_give(s);
 }
 
@@ -42,6 +65,7 @@ static void slab_bury(slab *s) {
  * The heap keeps it; the one that it kept before goes. */
 static void slab_retire(heap *h, slab *s) {
   list_remove(&s->avail);
+  sparse_leave(s);
   slab *before = exchange_acq_rel(&h->spare[s->size_class], s);
   if (before)
     slab_release(before);
@@ -110,7 +134,117 @@ static void slab_emptied(heap *h, slab *s) {
     slab_retire(h, s);
 }
 
+/* ---- Sparse slabs ---- */
+
+/* Adds a chain of count blocks to the local list. */
+static void take_in(slab *s, block *chain, uint32_t count) {
+  block *last = chain;
+  while (last->next)
+    last = last->next;
+  last->next = s->free;
+  s->free = chain;
+  set_need(s, need_of(s) - count);
+}
+
+/* Everything of an OPEN slab that is not out comes on the local list, and nothing is
+ * held back. `more` keeps need above what is out, so that no sender can end the slab.
+ * False: one has. */
+static bool slab_gather(slab *s, uint32_t more) {
+  block *chain;
+  uint32_t count;
+  set_need(s, out_of(s) + more);
+  if (!mail_take(s, &chain, &count))
+    return false;
+  set_reserve(s, 0);
+  if (chain)
+    take_in(s, chain, count);
+  return true;
+}
+
+/* How much may be out of a sparse slab. */
+static uint32_t sparse_most(const slab *s) {
+  return s->capacity / (s->capacity <= LARGE_BLOCKS ? 2 : 4);
+}
+
+/* Asks for an event when the slab becomes sparse, or when half of that is left. Small
+ * programs are spared it. reserve is raised first. */
+static void slab_arm(slab *s) {
+  uint32_t most = sparse_most(s), out = need_of(s);
+  if (out <= most)
+    most /= 2;
+  if (!most || out <= most || supply_used() < PURGE_KEEP_LEAST)
+    return;
+  set_reserve(s, most);
+  set_need(s, out - most);
+}
+
+/* The pages of an OPEN slab that nobody uses. */
+static size_t slab_purge(heap *h, slab *s) {
+  sparse_leave(s);
+  if (!slab_gather(s, 1)) {
+    slab_bury(s);
+    return 0;
+  }
+  size_t bytes = sparse_purge(s);
+  set_need(s, need_of(s) - 1);
+  if (need_of(s))
+    slab_arm(s);
+  else
+    slab_emptied(h, s);
+  return bytes;
+}
+
+static size_t purge_list(heap *h, list_node *list, size_t budget) {
+  size_t bytes = 0, visits = 0;
+  while (!list_empty(list) && bytes + visits * os_page() < budget) {
+    bytes += slab_purge(h, CONTAINER_OF(list->next, slab, sparse));
+    visits++;
+  }
+  supply_note_purged(bytes);
+  return bytes;
+}
+
+/* Those that have waited for the purge delay. */
+static void purge_sparse_aged(heap *h) {
+  purge_list(h, &h->sparse_old, UPKEEP_PURGE);
+  if (list_empty(&h->sparse_old))
+    list_move_all(&h->sparse, &h->sparse_old);
+}
+
+/* A program that sleeps later does nothing then: what is too much goes now. */
+static void purge_sparse_excess(heap *h) {
+  size_t all = load_relaxed(&sparse_bytes);
+  if (all < PURGE_KEEP_LEAST || all <= supply_sparse_cap())
+    return;
+  if (purge_list(h, &h->sparse_old, UPKEEP_PURGE) == 0)
+    purge_list(h, &h->sparse, UPKEEP_PURGE);
+}
+
+/* need is 0, but for what was held back. */
+static void slab_thinned(heap *h, slab *s) {
+  if (!slab_gather(s, 0)) {
+    slab_bury(s);
+    return;
+  }
+  if (!need_of(s)) {
+    slab_emptied(h, s);
+    return;
+  }
+  slab_arm(s);
+  if (list_empty(&s->sparse)) {
+    list_push_back(&h->sparse, &s->sparse);
+    add_relaxed(&sparse_bytes, sparse_weight(s));
+    purge_sparse_excess(h);
+  }
+}
+
+/* ---- The slab event ---- */
+
 internal void heap_slab_event(heap *h, slab *s) {
+  if (load_relaxed(&s->reserve)) {
+    slab_thinned(h, s);
+    return;
+  }
   if (mail_state_of(load_relaxed(&s->mail)) == MAIL_OPEN) {
     slab_emptied(h, s);
     return;
@@ -118,7 +252,9 @@ internal void heap_slab_event(heap *h, slab *s) {
   set_need(s, s->threaded - 1);
   if (mail_unpark(s)) {
     slab_open(h, s);
-    if (!need_of(s))
+    if (need_of(s))
+      slab_arm(s);
+    else
       slab_emptied(h, s);
   } else {
     /* QUEUED: only the mail counts now, so this block goes the same way. */
@@ -128,6 +264,9 @@ internal void heap_slab_event(heap *h, slab *s) {
     heap_deliver(s, b, b, 1);
   }
 }
+
+/* If a sender has ended the slab, its owner will find out. */
+internal void heap_slab_event_nested(slab *s) { slab_gather(s, 0); }
 
 internal void heap_free_own(heap *h, slab *s, block *b) {
   b->next = s->free;
@@ -143,23 +282,32 @@ static bool has_few(const slab *s) {
   return free_count(s) < PLENTY && free_count(s) * 8 < s->capacity;
 }
 
+/* Its pages were purged lately? Then in vain. */
+static block *rethread(slab *s) {
+  supply_note_sparse_reuse(os_page());
+  return sparse_thread(s);
+}
+
 /* Takes blocks out of an OPEN slab: its local list, else its mail, else more of what
  * is not threaded. *dead: a sender ended it. Every way raises need before it changes
  * the mail word, and touches blocks after. */
 static block *slab_take_blocks(slab *s, bool *dead) {
-  uint32_t before = need_of(s), count;
-  uint32_t more = s->free ? 0 : slab_unthreaded_step(s);
+  uint32_t before = out_of(s), count;
+  uint32_t more = s->free ? 0 : s->purged ? sparse_step(s) : slab_unthreaded_step(s);
   block *list = s->free, *chain = NULL;
   set_need(s, s->threaded + more);
   *dead = !mail_take(s, &chain, &count);
   if (*dead)
     return NULL;
+  sparse_leave(s);
+  set_reserve(s, 0);
   s->free = list ? chain : NULL; /* what is not taken now is for the next time */
   if (list || chain) {
-    set_need(s, list ? s->threaded - count : before);
+    set_need(s, list ? within(s) - count : before);
     return list ? list : chain;
   }
-  return more ? slab_thread(s, more) : NULL;
+  set_need(s, before + more);
+  return s->purged ? rethread(s) : more ? slab_thread(s, more) : NULL;
 }
 
 /* Free blocks from the class's OPEN slabs, oldest first; parks those that turn out
@@ -261,27 +409,10 @@ internal bool heap_front_give(heap *h, slab *s) {
 
 /* ---- Upkeep ---- */
 
-/* Adds a chain of count blocks to the local list. */
-static void take_in(slab *s, block *chain, uint32_t count) {
-  block *last = chain;
-  while (last->next)
-    last = last->next;
-  last->next = s->free;
-  s->free = chain;
-  set_need(s, need_of(s) - count);
-}
-
-/* need may be raised by the mail's count at most: no sender can take that for all. */
 static void tidy_slab(heap *h, slab *s) {
-  block *chain;
-  uint32_t count;
-  if (!mail_take(s, &chain, &count)) {
+  if (!slab_gather(s, 0))
     slab_bury(s);
-    return;
-  }
-  if (chain)
-    take_in(s, chain, count);
-  if (!need_of(s))
+  else if (!need_of(s))
     slab_retire(h, s);
 }
 
@@ -317,6 +448,8 @@ internal void heap_tidy(heap *h) {
   queue_drain(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     tidy_class(h, &h->avail[c]);
+  purge_list(h, &h->sparse_old, SIZE_MAX);
+  purge_list(h, &h->sparse, SIZE_MAX);
   heap_give_back_spares(h);
 }
 
@@ -328,6 +461,7 @@ internal void heap_upkeep_now(heap *h) {
     return;
   h->tidied = now;
   queue_drain(h);
+  purge_sparse_aged(h);
   supply_purge_aged(now, UPKEEP_PURGE);
 }
 
@@ -373,9 +507,10 @@ static void repair_slab(slab *s, void *unused) {
       slab_bury(s);
       return;
     }
+    set_reserve(s, 0);
     if (chain)
       take_in(s, chain, count);
-    set_need(s, s->threaded - chain_length(s->free));
+    set_need(s, within(s) - chain_length(s->free));
     if (!need_of(s))
       slab_emptied(h, s);
   } else if (state != MAIL_DEAD && local) {
@@ -393,6 +528,8 @@ static unsigned check_blocks(const slab *s) {
     size_t offset = (size_t)((const char *)b - s->start);
     if (offset >= s->threaded * s->block_size || offset % s->block_size)
       return report_violation(true, "free list leaves the slab", s);
+    if (s->purged && sparse_is_purged(s, b))
+      return report_violation(true, "free block in a purged page", s);
   }
   return 0;
 }
@@ -400,8 +537,8 @@ static unsigned check_blocks(const slab *s) {
 static unsigned check_slab(const heap *h, const slab *s) {
   unsigned wrong = check_blocks(s);
   map_entry entry = map_entry_of(s, h->hot.tag);
-  wrong += report_violation(!wrong && chain_length(s->free) + need_of(s) != s->threaded,
-                    "threaded != |free| + need", s);
+  wrong += report_violation(!wrong && chain_length(s->free) + out_of(s) != within(s),
+                    "threaded != |free| + need + reserve + purged", s);
   wrong += report_violation(s->threaded > s->capacity, "threaded > capacity", s);
   wrong += report_violation(mail_state_of(load_relaxed(&s->mail)) != MAIL_OPEN,
                     "on a list but not OPEN", s);

@@ -57,6 +57,8 @@ typedef struct heap {
   uint32_t ticks;   /* slow paths since the last upkeep */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
   list_node avail[CLASS_COUNT];
+  list_node sparse;     /* OPEN slabs in which little is in use, the oldest first */
+  list_node sparse_old; /* those that have waited longer */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
   struct heap *parked; /* next parked one */
@@ -86,6 +88,8 @@ internal void heap_init(heap *h, map_tag tag);
 internal block *heap_refill(heap *h, unsigned size_class);
 /* The owner's free of a block of s has counted s->need down to 0. */
 internal void heap_slab_event(heap *h, slab *s);
+/* The same in a signal handler that interrupted a slow path, of a slab with a reserve. */
+internal void heap_slab_event_nested(slab *s);
 
 /* Is s the only open slab of its class? */
 static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
@@ -97,7 +101,8 @@ static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
  * block again and again stays within few instructions and within that block. */
 static inline bool heap_hand_back(heap *h, slab *s) {
   block **hand = &h->hot.hand[s->size_class];
-  if (s->block_size < HAND_BACK_SIZE || *hand || !heap_slab_is_alone(h, s))
+  if (s->block_size < HAND_BACK_SIZE || *hand || load_relaxed(&s->reserve) ||
+      !heap_slab_is_alone(h, s))
     return false;
   /* For fork: at no moment is the block in two places, at worst in none. */
   block *b = s->free;

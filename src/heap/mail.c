@@ -20,10 +20,13 @@ static block *head_of(const slab *s, uint64_t word) {
 internal void mail_init(slab *s) { store_relaxed(&s->mail, with(0, 0, 0, MAIL_OPEN)); }
 
 /* The state after `total` blocks are in the mail. need is read after the word: a
- * later need goes with a later version, on which the compare-and-swap fails. */
+ * later need goes with a later version, on which the compare-and-swap fails. And
+ * reserve after need: a need that was lowered for it goes with it. */
 static mail_state state_with(slab *s, mail_state before, uint32_t total) {
-  if (before == MAIL_OPEN)
-    return total == load_acquire(&s->need) ? MAIL_DEAD : MAIL_OPEN;
+  if (before == MAIL_OPEN) {
+    uint32_t need = load_acquire(&s->need);
+    return total == need + load_relaxed(&s->reserve) ? MAIL_DEAD : MAIL_OPEN;
+  }
   return total == load_relaxed(&s->full) ? MAIL_DEAD : MAIL_QUEUED;
 }
 

@@ -40,7 +40,9 @@ static void clear(slab *s) {
   store_relaxed(&s->block_size, 0);
   store_relaxed(&s->capacity, 0);
   store_relaxed(&s->size_class, 0);
+  store_relaxed(&s->reserve, 0);
   list_init(&s->avail);
+  list_init(&s->sparse);
   store_relaxed(&s->mail, 0);
   store_relaxed(&s->owner, NULL);
   s->queued = NULL;
@@ -48,6 +50,7 @@ static void clear(slab *s) {
   s->page = NULL;
   store_relaxed(&s->slices, 0);
   store_relaxed(&s->full, 0);
+  s->purged = 0;
 }
 
 internal slab *slab_descriptor_take(slab_kind kind) {
@@ -141,12 +144,18 @@ internal uint32_t slab_unthreaded_step(const slab *s) {
   return (uint32_t)min_size(count, s->capacity - s->threaded);
 }
 
-internal block *slab_thread(slab *s, uint32_t count) {
-  char *first = s->start + s->threaded * s->block_size;
+internal block *slab_chain(slab *s, uint32_t number, uint32_t count) {
+  char *first = s->start + number * s->block_size;
   char *last = first + (count - 1) * s->block_size;
   for (char *b = first; b < last; b += s->block_size)
     ((block *)b)->next = (block *)(b + s->block_size);
   ((block *)last)->next = NULL;
-  store_relaxed(&s->threaded, load_relaxed(&s->threaded) + count);
   return (block *)first;
+}
+
+internal block *slab_thread(slab *s, uint32_t count) {
+  uint32_t threaded = load_relaxed(&s->threaded);
+  block *chain = slab_chain(s, threaded, count);
+  store_relaxed(&s->threaded, threaded + count);
+  return chain;
 }

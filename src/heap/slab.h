@@ -6,9 +6,10 @@
  *
  * Invariants of a small slab (see mail.h for the states):
  *
- *     OPEN:             threaded == |free| + need, the slab is on avail of its owner,
- *                       or in a spare slot with need == 0
- *     PARKED, QUEUED:   free is empty, need == 1, full == threaded
+ *     OPEN:             threaded == |free| + need + reserve + sparse_blocks, the slab is
+ *                       on avail of its owner, or in a spare slot with need == 0;
+ *                       need == 0 implies reserve == 0
+ *     PARKED, QUEUED:   free is empty, need == 1, reserve == 0, full == threaded
  *     DEAD:             the run is gone; the descriptor is still on the owner's avail
  *                       list or queue, who recycles it
  *     blocks [0, threaded) have been handed out at least once, the rest never
@@ -16,15 +17,19 @@
  * `need` counts the blocks that the owner does not see as free: held by the program,
  * ready in the owner's hand, in a sender's slot, or in the mail. free() counts it down;
  * when it gets to 0 there is something to do (heap_slab_event). While the slab
- * is PARKED or QUEUED it is 1, so that the owner's next free is such an event.
+ * is PARKED or QUEUED it is 1, so that the owner's next free is such an event. Of an
+ * OPEN slab a part may be held back in `reserve`: the event comes when need is down
+ * to that, and not only when the slab is empty.
  *
  * What figures are made of is atomic, for whoever reads them meanwhile; only the
  * owner writes it.
  *
- * Only the owner writes need. Senders read it: when the mail of an OPEN slab holds
- * `need` blocks, nothing of it is out, and the sender may end it (mail_publish). So
- * before the owner takes blocks out, he raises need first and changes the mail word
- * second; whoever counted on the old need fails on the new version.
+ * Only the owner writes need and reserve. Senders read them, need first: when the mail
+ * of an OPEN slab holds as many blocks as both together, nothing of it is out, and
+ * the sender may end it (mail_publish). So before the owner takes blocks out, he
+ * raises need first and changes the mail word second; whoever counted on the old need
+ * fails on the new version. Before he clears reserve he does the same, and before
+ * he lowers need for the sake of reserve he raises reserve.
  */
 #ifndef MASU_HEAP_SLAB_H
 #define MASU_HEAP_SLAB_H
@@ -65,7 +70,9 @@ typedef struct slab {
   atomic_u16 capacity;
   atomic_u8 size_class;
   atomic_u8 kind;
-  list_node avail; /* on the owner's list of OPEN slabs of the class */
+  atomic_u32 reserve; /* held back from need; written by the owner only */
+  list_node avail;  /* on the owner's list of OPEN slabs of the class */
+  list_node sparse; /* on one of the owner's lists of sparse slabs */
 
   /* Everybody's line. start, slices and page do not change while a block of the
    * slab is out. */
@@ -76,6 +83,7 @@ typedef struct slab {
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
   atomic_u32 full;     /* blocks that make it complete; written before parking */
+  uint64_t purged;     /* the owner's: see sparse.h */
   slab_bits *bits;     /* checked builds only; stays with the descriptor */
 } slab;
 
@@ -97,6 +105,8 @@ internal uint32_t slab_unthreaded_step(const slab *s);
 /* Links up the next `count` blocks and returns them as a chain in address order;
  * they must be in need already. */
 internal block *slab_thread(slab *s, uint32_t count);
+/* Links up count blocks, at least 1, beginning with block number `first`. */
+internal block *slab_chain(slab *s, uint32_t first, uint32_t count);
 
 /* A descriptor of kind `kind`, the rest zero; NULL: out of memory. */
 internal slab *slab_descriptor_take(slab_kind kind);

@@ -47,6 +47,7 @@ static struct {
   purge_policy policy;
   size_t unmapped; /* bytes of mappings, not asked for again so far */
   uint64_t unmapped_at;
+  uint64_t sparse_purged_at; /* ms */
   supply_figures figures;
 } supply;
 
@@ -91,8 +92,11 @@ static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
   supply.figures.idle += slice_bytes(idle_slices(page));
 }
 
+static atomic_word used_now; /* figures.used, for who has not the lock */
+
 static void count_used(size_t more, size_t less) {
   supply.figures.used += more - less;
+  store_relaxed(&used_now, supply.figures.used);
   supply.figures.peak =
       max_size(supply.figures.peak, supply.figures.used + supply.figures.direct);
 }
@@ -556,6 +560,32 @@ internal char *supply_move_mapping(char *start, size_t from, size_t to) {
     count_direct((to - from) * SLICE_SIZE);
   return moved;
 }
+
+/* ---- Empty pages inside slabs ---- */
+
+internal size_t supply_sparse_cap(void) {
+  lock_take(LOCK_SUPPLY);
+  size_t cap = purge_cap(&supply.policy, 0, os_now_ms());
+  lock_drop(LOCK_SUPPLY);
+  return cap;
+}
+
+internal void supply_note_purged(size_t size) {
+  if (!size)
+    return;
+  lock_take(LOCK_SUPPLY);
+  supply.figures.returned += size;
+  supply.sparse_purged_at = os_now_ms();
+  lock_drop(LOCK_SUPPLY);
+}
+
+internal void supply_note_sparse_reuse(size_t size) {
+  lock_take(LOCK_SUPPLY);
+  purge_note_reuse(&supply.policy, size, supply.sparse_purged_at, os_now_ms());
+  lock_drop(LOCK_SUPPLY);
+}
+
+internal size_t supply_used(void) { return load_relaxed(&used_now); }
 
 internal bool supply_settle(void) {
   bool any = false;

@@ -55,6 +55,9 @@ static void lowest_and_highest_bit(void **state) {
       if (high < 32)
         assert_int_equal(bit_low32((uint32_t)x), low);
     }
+  for (unsigned n = 0; n < 64; n++)
+    assert_int_equal(bit_ones_low64(~((uint64_t)1 << n)), n);
+  assert_int_equal(bit_ones_low64(UINT64_MAX), 64);
   assert_int_equal(bit_count32(0), 0);
   assert_int_equal(bit_count32(UINT32_MAX), 32);
 }

@@ -1041,6 +1041,18 @@ static void blocks_go_from_heap_to_heap(void **state) {
   heap_flush(owner);
 }
 
+/* In a large program slabs become sparse, are purged and threaded again besides. */
+static void and_in_a_large_program(void **state) {
+  run ballast[8];
+  for (int i = 0; i < 8; i++)
+    assert_true(supply_take(HUGE_SLICES, 1, &ballast[i]));
+  size_t before = supply_figures_now().returned;
+  blocks_go_from_heap_to_heap(state);
+  assert_true(supply_figures_now().returned > before);
+  for (int i = 0; i < 8; i++)
+    supply_give(ballast[i].page, ballast[i].start, HUGE_SLICES);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 
 int main(void) {
@@ -1085,6 +1097,7 @@ int main(void) {
       TEST(parking_while_mail_comes),
       TEST(a_spare_belongs_to_who_takes_it),
       TEST(blocks_go_from_heap_to_heap),
+      TEST(and_in_a_large_program),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
