@@ -547,12 +547,16 @@ inline slab_bury(h, s) {
 #define NOT_ALONE(h, s) (NS == 1 || !ALONE(h, s))
 
 /* heap_hand_back: the first of the list goes to the hand, for which the program has
- * asked or not. */
+ * asked or not; or the whole list. */
 inline hand_back(h) {
   hand[h] = first_free[t];
-  first_free[t] = next[hand[h]];
-  next[hand[h]] = NIL;
-  need[t] = 1
+  if
+  :: first_free[t] = next[hand[h]];
+     next[hand[h]] = NIL;
+     need[t] = 1
+  :: first_free[t] = NIL;
+     need[t] = threaded[t]
+  fi
 }
 
 /* heap_slab_event. An OPEN slab with need 0 has no block outside, so nobody else looks

@@ -11,7 +11,7 @@
 enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
   PLENTY = 32,       /* free blocks that are never few */
-  LARGE_BLOCKS = 16, /* in a slab of so many, every free one has empty pages */
+  SPARSE_DELAYS = 4, /* purge delays that a sparse slab waits */
 };
 #define UPKEEP_PURGE (256 * KIB)
 
@@ -19,6 +19,7 @@ internal void heap_init(heap *h, map_tag tag) {
   h->hot.tag = tag;
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     list_init(&h->avail[c]);
+  list_init(&h->vacant);
   list_init(&h->sparse);
   list_init(&h->sparse_old);
 }
@@ -38,16 +39,26 @@ static uint32_t within(const slab *s) {
 }
 static uint32_t free_count(const slab *s) { return within(s) - out_of(s); }
 
-/* Of all heaps' sparse slabs what may be free, in bytes. */
-static atomic_word sparse_bytes;
+/* Bytes of the sparse slabs that wait in all heaps: of those in which something is
+ * out, and of those that are empty but the only open ones of their class. */
+static atomic_word sparse_bytes, vacant_bytes;
 
-static size_t sparse_weight(const slab *s) { return s->slices * (SLICE_SIZE / 4 * 3); }
+/* While it waits, its bytes stand in `full`, which serves PARKED slabs only. */
+static void sparse_join(slab *s, list_node *list, bool vacant) {
+  if (!list_empty(&s->sparse))
+    return;
+  uint32_t bytes = (uint32_t)(within(s) * s->block_size);
+  list_push_back(list, &s->sparse);
+  store_relaxed(&s->full, bytes | vacant);
+  add_relaxed(vacant ? &vacant_bytes : &sparse_bytes, bytes);
+}
 
 static void sparse_leave(slab *s) {
   if (LIKELY(list_empty(&s->sparse)))
     return;
+  uint32_t bytes = load_relaxed(&s->full);
   list_remove(&s->sparse);
-  add_relaxed(&sparse_bytes, -sparse_weight(s));
+  add_relaxed(bytes & 1 ? &vacant_bytes : &sparse_bytes, -(size_t)(bytes & ~1u));
 }
 
 static void slab_open(heap *h, slab *s) {
@@ -127,11 +138,16 @@ internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
   }
 }
 
+/* Small programs are spared what follows. */
+static bool program_is_large(void) { return supply_used() >= PURGE_KEEP_LEAST; }
+
 /* Nothing of s is out, so no sender can interfere. The only open slab of a class in
  * frequent use stays open. */
 static void slab_emptied(heap *h, slab *s) {
   if (s->block_size > TABLE_MAX || !heap_slab_is_alone(h, s))
     slab_retire(h, s);
+  else if (!s->purged && program_is_large())
+    sparse_join(s, &h->vacant, true);
 }
 
 /* ---- Sparse slabs ---- */
@@ -162,17 +178,15 @@ static bool slab_gather(slab *s, uint32_t more) {
 }
 
 /* How much may be out of a sparse slab. */
-static uint32_t sparse_most(const slab *s) {
-  return s->capacity / (s->capacity <= LARGE_BLOCKS ? 2 : 4);
-}
+static uint32_t sparse_most(const slab *s) { return s->capacity / 4; }
 
-/* Asks for an event when the slab becomes sparse, or when half of that is left. Small
- * programs are spared it. reserve is raised first. */
+/* Asks for an event when the slab becomes sparse, or when half of that is left. reserve
+ * is raised first. */
 static void slab_arm(slab *s) {
   uint32_t most = sparse_most(s), out = need_of(s);
   if (out <= most)
     most /= 2;
-  if (!most || out <= most || supply_used() < PURGE_KEEP_LEAST)
+  if (!most || out <= most || !program_is_large())
     return;
   set_reserve(s, most);
   set_need(s, out - most);
@@ -204,19 +218,31 @@ static size_t purge_list(heap *h, list_node *list, size_t budget) {
   return bytes;
 }
 
-/* Those that have waited for the purge delay. */
-static void purge_sparse_aged(heap *h) {
-  purge_list(h, &h->sparse_old, UPKEEP_PURGE);
-  if (list_empty(&h->sparse_old))
-    list_move_all(&h->sparse, &h->sparse_old);
+/* Those that have waited for some time. Slabs in use wait longer. */
+static void purge_sparse_aged(heap *h, uint64_t now) {
+  if (!purge_is_due(h->sparse_moved, now, SPARSE_DELAYS * option_get(OPTION_purge_delay)))
+    return;
+  if (load_relaxed(&sparse_bytes) + load_relaxed(&vacant_bytes) > supply_regretted())
+    purge_list(h, &h->sparse_old, UPKEEP_PURGE);
+  if (!list_empty(&h->sparse_old))
+    return;
+  h->sparse_moved = now;
+  list_move_all(&h->vacant, &h->sparse_old);
+  list_move_all(&h->sparse, &h->sparse_old);
 }
 
-/* A program that sleeps later does nothing then: what is too much goes now. */
+/* A program that sleeps later does nothing then: what is too much goes now. Some
+ * sparse slabs are part of any busy program. */
 static void purge_sparse_excess(heap *h) {
-  size_t all = load_relaxed(&sparse_bytes);
-  if (all < PURGE_KEEP_LEAST || all <= supply_sparse_cap())
+  bool vacant = load_relaxed(&vacant_bytes) > PURGE_KEEP_LEAST,
+       sparse = load_relaxed(&sparse_bytes) > max_size(2 * PURGE_KEEP_LEAST, supply_used() / 8);
+  if (LIKELY(!vacant && !sparse))
     return;
-  if (purge_list(h, &h->sparse_old, UPKEEP_PURGE) == 0)
+  size_t regretted = supply_regretted();
+  if (vacant && load_relaxed(&vacant_bytes) > PURGE_KEEP_LEAST + regretted)
+    purge_list(h, &h->vacant, UPKEEP_PURGE);
+  if (sparse && load_relaxed(&sparse_bytes) > supply_used() / 8 + regretted &&
+      purge_list(h, &h->sparse_old, UPKEEP_PURGE) == 0)
     purge_list(h, &h->sparse, UPKEEP_PURGE);
 }
 
@@ -231,11 +257,8 @@ static void slab_thinned(heap *h, slab *s) {
     return;
   }
   slab_arm(s);
-  if (list_empty(&s->sparse)) {
-    list_push_back(&h->sparse, &s->sparse);
-    add_relaxed(&sparse_bytes, sparse_weight(s));
-    purge_sparse_excess(h);
-  }
+  sparse_join(s, &h->sparse, false);
+  purge_sparse_excess(h);
 }
 
 /* ---- The slab event ---- */
@@ -247,6 +270,7 @@ internal void heap_slab_event(heap *h, slab *s) {
   }
   if (mail_state_of(load_relaxed(&s->mail)) == MAIL_OPEN) {
     slab_emptied(h, s);
+    purge_sparse_excess(h);
     return;
   }
   set_need(s, s->threaded - 1);
@@ -304,6 +328,7 @@ static block *slab_take_blocks(slab *s, bool *dead) {
   s->free = list ? chain : NULL; /* what is not taken now is for the next time */
   if (list || chain) {
     set_need(s, list ? within(s) - count : before);
+    slab_arm(s);
     return list ? list : chain;
   }
   set_need(s, before + more);
@@ -449,6 +474,7 @@ internal void heap_tidy(heap *h) {
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     tidy_class(h, &h->avail[c]);
   purge_list(h, &h->sparse_old, SIZE_MAX);
+  purge_list(h, &h->vacant, SIZE_MAX);
   purge_list(h, &h->sparse, SIZE_MAX);
   heap_give_back_spares(h);
 }
@@ -461,7 +487,7 @@ internal void heap_upkeep_now(heap *h) {
     return;
   h->tidied = now;
   queue_drain(h);
-  purge_sparse_aged(h);
+  purge_sparse_aged(h, now);
   supply_purge_aged(now, UPKEEP_PURGE);
 }
 

@@ -19,13 +19,14 @@
 
 #include "heap/large.h"
 #include "heap/slab.h"
+#include "pages/purge.h"
 
 enum {
   UPKEEP_TICKS = 64, /* slow paths between two upkeeps */
   SLOT_COUNT = 16,
   SLOT_BLOCKS = 64,
   SLOT_BYTES = 4096,
-  HAND_BACK_SIZE = 1280,
+  HAND_BACK_BYTES = 8192,
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
   FRONT_SLICES = 128, /* of them together */
 };
@@ -57,8 +58,10 @@ typedef struct heap {
   uint32_t ticks;   /* slow paths since the last upkeep */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
   list_node avail[CLASS_COUNT];
-  list_node sparse;     /* OPEN slabs in which little is in use, the oldest first */
-  list_node sparse_old; /* those that have waited longer */
+  list_node vacant;     /* empty slabs that stay open, the oldest first */
+  list_node sparse;     /* slabs in which little is in use */
+  list_node sparse_old; /* both, those that have waited longer */
+  uint64_t sparse_moved; /* ms, when they were put there */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
   struct heap *parked; /* next parked one */
@@ -96,19 +99,25 @@ static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
   const list_node *list = &h->avail[s->size_class];
   return list->next == &s->avail && list->prev == &s->avail;
 }
-/* The event's short cut for larger blocks: when the class's only open slab is empty,
- * the block freed last goes straight to the hand. A program that takes and frees one
- * block again and again stays within few instructions and within that block. */
+/* The event's short cut: the class's only open slab is empty and the hand as well, so
+ * the blocks go straight back, all of them if they are small. A program that takes and
+ * frees a few blocks again and again stays within few instructions, and of larger
+ * ones within one block. Nothing is out, so no sender is about. */
 static inline bool heap_hand_back(heap *h, slab *s) {
-  block **hand = &h->hot.hand[s->size_class];
-  if (s->block_size < HAND_BACK_SIZE || *hand || load_relaxed(&s->reserve) ||
-      !heap_slab_is_alone(h, s))
+  block **hand = &h->hot.hand[s->size_class], *b = s->free;
+  if (*hand || load_relaxed(&s->reserve) || s->purged || !heap_slab_is_alone(h, s))
     return false;
-  /* For fork: at no moment is the block in two places, at worst in none. */
-  block *b = s->free;
-  s->free = b->next;
-  store_release(&s->need, 1);
-  b->next = NULL;
+  /* For fork: at no moment is a block in two places, at worst in none. */
+  if (s->threaded * s->block_size <= HAND_BACK_BYTES) {
+    s->free = NULL;
+    store_release(&s->need, s->threaded);
+  } else {
+    if (b->next && list_empty(&s->sparse) && supply_used() >= PURGE_KEEP_LEAST)
+      return false;
+    s->free = b->next;
+    store_release(&s->need, 1);
+    b->next = NULL;
+  }
   compiler_fence();
   *hand = b;
   return true;

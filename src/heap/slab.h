@@ -82,7 +82,8 @@ typedef struct slab {
   char *start;         /* the first block */
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
-  atomic_u32 full;     /* blocks that make it complete; written before parking */
+  atomic_u32 full;     /* blocks that make it complete; written before parking. The
+                          owner's while the slab is OPEN */
   uint64_t purged;     /* the owner's: see sparse.h */
   slab_bits *bits;     /* checked builds only; stays with the descriptor */
 } slab;

@@ -7,9 +7,9 @@
  *     between two visits at least `delay` apart is purged;
  *   by amount, in programs where nothing ticks while they sleep: what is idle
  *     beyond a cap is purged as memory is freed.
- * The cap learns by regret. A slice that is needed again soon after it was purged
- * was purged in vain; so many bytes more are kept from then on, and that halves
- * every second.
+ * Both learn by regret. A slice that is needed again soon after it was purged was
+ * purged in vain; so many bytes more are kept from then on, and that halves every
+ * second.
  */
 #ifndef MASU_PAGES_PURGE_H
 #define MASU_PAGES_PURGE_H
@@ -43,14 +43,19 @@ static inline void purge_note_reuse(purge_policy *policy, size_t size,
     policy->regretted += size;
 }
 
-/* How many idle bytes may stay resident while `used` bytes are in use. */
-static inline size_t purge_cap(purge_policy *policy, size_t used, uint64_t now) {
+/* How many idle bytes may stay resident at any age. */
+static inline size_t purge_regretted(purge_policy *policy, uint64_t now) {
   uint64_t halvings = purge_elapsed(policy->halved_at, now) / PURGE_HALVING_MS;
   if (halvings) {
     policy->regretted = halvings < 64 ? policy->regretted >> halvings : 0;
     policy->halved_at += halvings * PURGE_HALVING_MS;
   }
-  return max_size(PURGE_KEEP_LEAST, used / 4) + policy->regretted;
+  return policy->regretted;
+}
+
+/* How many while `used` bytes are in use. */
+static inline size_t purge_cap(purge_policy *policy, size_t used, uint64_t now) {
+  return max_size(PURGE_KEEP_LEAST, used / 4) + purge_regretted(policy, now);
 }
 
 #endif

@@ -474,7 +474,7 @@ static void make_room(size_t size) {
 internal size_t supply_purge_aged(uint64_t now, size_t budget) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  size_t done = purge_oldest(now, budget, 0, false);
+  size_t done = purge_oldest(now, budget, purge_regretted(&supply.policy, now), false);
   if (mappings_kept())
     done += unmap_kept(SIZE_MAX, now, option_get(OPTION_purge_delay));
   lock_drop(LOCK_SUPPLY);
@@ -513,7 +513,7 @@ internal void supply_give(hpage *page, char *start, unsigned slices) {
   size_t budget = max_size(PURGE_STEP, 2 * slices * SLICE_SIZE); /* keeps up */
   purge_excess(now, budget);
   if (!supply.helped)
-    purge_oldest(now, budget, 0, false);
+    purge_oldest(now, budget, purge_regretted(&supply.policy, now), false);
   lock_drop(LOCK_SUPPLY);
   bell_ring();
 }
@@ -563,11 +563,11 @@ internal char *supply_move_mapping(char *start, size_t from, size_t to) {
 
 /* ---- Empty pages inside slabs ---- */
 
-internal size_t supply_sparse_cap(void) {
+internal size_t supply_regretted(void) {
   lock_take(LOCK_SUPPLY);
-  size_t cap = purge_cap(&supply.policy, 0, os_now_ms());
+  size_t regretted = purge_regretted(&supply.policy, os_now_ms());
   lock_drop(LOCK_SUPPLY);
-  return cap;
+  return regretted;
 }
 
 internal void supply_note_purged(size_t size) {

@@ -78,9 +78,8 @@ internal bool supply_extend_mapping(char *start, size_t from, size_t to);
 internal char *supply_move_mapping(char *start, size_t from, size_t to);
 
 /* Empty pages inside slabs, which are the heaps' business, under the same policy: how
- * many bytes of them may stay resident; so many were purged; so many of those are
- * used again. */
-internal size_t supply_sparse_cap(void);
+ * many bytes it regrets now; so many were purged; so many of those are used again. */
+internal size_t supply_regretted(void);
 internal void supply_note_purged(size_t size);
 internal void supply_note_sparse_reuse(size_t size);
 /* figures.used, read without the lock. */
