@@ -183,10 +183,12 @@ static uint32_t sparse_most(const slab *s) { return s->capacity / 4; }
 /* Asks for an event when the slab becomes sparse, or when half of that is left. reserve
  * is raised first. */
 static void slab_arm(slab *s) {
+  if (LIKELY(!program_is_large()))
+    return;
   uint32_t most = sparse_most(s), out = need_of(s);
   if (out <= most)
     most /= 2;
-  if (!most || out <= most || !program_is_large())
+  if (!most || out <= most)
     return;
   set_reserve(s, most);
   set_need(s, out - most);
@@ -343,7 +345,7 @@ static block *refill_from_open(heap *h, unsigned size_class) {
   while (!list_empty(list)) {
     slab *s = CONTAINER_OF(list->next, slab, avail);
     bool dead;
-    if (s->free && has_few(s) && rotations && list->prev != &s->avail) {
+    if (list->prev != &s->avail && rotations && s->free && has_few(s)) {
       rotations--;
       list_remove(&s->avail);
       list_push_back(list, &s->avail);

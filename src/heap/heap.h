@@ -104,20 +104,23 @@ static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
  * frees a few blocks again and again stays within few instructions, and of larger
  * ones within one block. Nothing is out, so no sender is about. */
 static inline bool heap_hand_back(heap *h, slab *s) {
-  block **hand = &h->hot.hand[s->size_class], *b = s->free;
-  if (*hand || load_relaxed(&s->reserve) || s->purged || !heap_slab_is_alone(h, s))
+  block **hand = &h->hot.hand[s->size_class], *b = s->free, *rest = b->next;
+  uint32_t need = 1;
+  if (*hand || load_relaxed(&s->reserve) || !heap_slab_is_alone(h, s))
     return false;
-  /* For fork: at no moment is a block in two places, at worst in none. */
-  if (s->threaded * s->block_size <= HAND_BACK_BYTES) {
-    s->free = NULL;
-    store_release(&s->need, s->threaded);
-  } else {
-    if (b->next && list_empty(&s->sparse) && supply_used() >= PURGE_KEEP_LEAST)
-      return false;
-    s->free = b->next;
-    store_release(&s->need, 1);
-    b->next = NULL;
+  if (rest && !s->purged) {
+    if (s->threaded * s->block_size <= HAND_BACK_BYTES) {
+      rest = NULL;
+      need = s->threaded;
+    } else if (list_empty(&s->sparse) && supply_used() >= PURGE_KEEP_LEAST) {
+      return false; /* it waits to be purged from now on */
+    }
   }
+  /* For fork: at no moment is a block in two places, at worst in none. */
+  s->free = rest;
+  store_release(&s->need, need);
+  if (need == 1)
+    b->next = NULL;
   compiler_fence();
   *hand = b;
   return true;
