@@ -210,7 +210,8 @@ def _memory() -> list[Case]:
         for threaded in ((), ("threaded",)):
             cases.append(
                 Case("-".join(("freed", mode, *threaded)), "memory over time",
-                     ("fragmentation", mode, "1024", "2", *threaded), after, no_huge=True, rounds=2)
+                     ("fragmentation", mode, "1024", "2", *threaded), after, short=("fragmentation", mode, "256", "1", *threaded),
+                     no_huge=True, rounds=2)
             )  # fmt: skip
     cases.append(
         Case("server-day", "memory over time", ("server_day", "curve"),

@@ -128,7 +128,7 @@ class Runner:
             round_ += 1
             if round_ >= least and (time.monotonic() - start > self.plan.seconds_a_case or tight(case, result)):
                 break
-        if self.plan.count:
+        if self.plan.count and not name.endswith(HUGE_OFF):
             for contender in running:
                 if contender.name != AGAIN:
                     tell(f"{name}: counting {contender.name}", 0.99)
@@ -153,10 +153,7 @@ class Runner:
             command = self._command(bare, contender, environment)
             found["instructions"] = counted.instructions(command, allocator, environment)
 
-        wanted = [memory]
-        if not environment:  # they are the same without huge pages
-            wanted += [system_calls, *([instructions] if case.instructions else [])]
-        for count in wanted:
+        for count in (memory, system_calls, *([instructions] if case.instructions else [])):
             try:
                 count()
             except Problem as problem:
