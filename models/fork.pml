@@ -181,11 +181,7 @@ inline check_child() {
         note_chain(first_free[0], run_of[0]);
         note_chain(head[0], run_of[0]);
         chain_length(first_free[0], n_);
-        if
-        :: state[0] == OPEN ->
-           assert(need[0] + reserve[0] + n_ == threaded[0])
-        :: else -> assert(n_ == 0 && need[0] == 1 && full_at[0] == threaded[0] && !reserve[0])
-        fi
+        assert(need[0] && need[0] + reserve[0] + n_ == threaded[0] || !need[0] && !reserve[0] && n_ == threaded[0])
      :: else -> assert(!ON_ANY_LIST(0) || state[0] == DEAD)
      fi
   :: else
@@ -221,6 +217,13 @@ inline check_child() {
 
 #define REPAIRING 20 /* OPEN: need was raised */
 #define RECOUNTING 21
+#define TOUCHING 31 /* PARKED or QUEUED: need stands one too high */
+#define COUNTING_FREE 32
+#ifdef MISTAKE_REPAIR_WALKS_PARKED
+#define HOLD_PARKED skip
+#else
+#define HOLD_PARKED need[0] = need[0] + 1
+#endif
 
 proctype forker() {
   PUBLISH_LOCALS;
@@ -248,7 +251,7 @@ proctype forker() {
   :: atomic {
        repairs && live[0] && kind[0] && WANTS_REPAIR && (state[0] == OPEN -> LISTED(0) : first_free[0] != NIL) ->
        if
-       :: state[0] != OPEN -> b = first_free[0]; need[0] = threaded[0] - 1; step = UNPARKING
+       :: state[0] != OPEN -> HOLD_PARKED; step = TOUCHING
 #ifdef MISTAKE_REPAIR_WALKS_FIRST
        :: state[0] == OPEN -> step = RECOUNTING
 #else
@@ -269,6 +272,23 @@ proctype forker() {
              od;
              b_ = 0;
              step = RECOUNTING
+          fi
+        }
+     :: atomic {
+          step == TOUCHING ->
+          if
+          :: state[0] == DEAD -> step = NIL
+          :: else -> mail_changed(0); step = COUNTING_FREE
+          fi
+        }
+     :: atomic {
+          step == COUNTING_FREE ->
+          chain_length(first_free[0], n_);
+          need[0] = threaded[0] - n_ - reserve[0];
+          step = NIL;
+          if
+          :: !need[0] -> t = 0; need[0] = reserve[0]; step = UNPARKING
+          :: else
           fi
         }
      :: atomic { step == RECOUNTING && reserve[0] -> reserve[0] = 0 }

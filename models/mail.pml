@@ -21,16 +21,10 @@
 #define NH 1
 #define NP 3
 
-/* A batch is never a whole slab (SLOT_BYTES is far less): a sender who ended a slab
- * from PARKED would recycle a descriptor that the owner has still to take off its list. */
-#ifdef MISTAKE_BATCH_IS_SLAB
-#undef NB
-#define NB 2
-#endif
-#if NB > 2 || defined MISTAKE_BATCH_IS_SLAB
-#define BATCHES true
-#else
+#if defined TWO_SLABS
 #define BATCHES false
+#else
+#define BATCHES true
 #endif
 
 /* Between the push and the event nothing else of the owner may run: upkeep that drained

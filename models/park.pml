@@ -73,7 +73,8 @@ inline heap_claim(h, g, me) {
   if
   :: atomic { !(live[0] && state[0] == PARKED && OWNER(0) == g) -> skip }
   :: atomic { live[0] && state[0] == PARKED && OWNER(0) == g -> on[me] = 1; SEE(me, 0) }
-     need[0] = threaded[0];
+     n = need[0];
+     need[0] = n + reserve[0];
      if
 #ifdef MISTAKE_CLAIM_WITHOUT_SWAP
      :: atomic {
@@ -88,8 +89,9 @@ inline heap_claim(h, g, me) {
           SET_OWNER(0, h);
           avail_append(h, 0)
         }
+        atomic { reserve[0] = 0; n = 0 }
 #ifndef MISTAKE_CLAIM_WITHOUT_SWAP
-     :: atomic { !SAME(me, 0) -> need[0] = (live[0] && state[0] == QUEUED -> 1 : need[0]); on[me] = 0; UNSEE }
+     :: atomic { !SAME(me, 0) -> need[0] = (live[0] && state[0] == QUEUED -> n : need[0]); n = 0; on[me] = 0; UNSEE }
 #endif
      fi
   fi

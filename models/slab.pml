@@ -44,7 +44,7 @@ bool out[NS];
 
 /* Descriptors. live: not on the list of unused ones. */
 bool live[NS];
-byte run_of[NS], threaded[NS], first_free[NS], need[NS], reserve[NS], full_at[NS];
+byte run_of[NS], threaded[NS], first_free[NS], need[NS], reserve[NS];
 byte state[NS], count[NS], head[NS];
 byte queued[NS];
 #if NH > 1
@@ -154,17 +154,17 @@ inline check_slabs(h) {
         chain_length(head[i_], n_);
         assert(n_ == count[i_]);
         chain_length(first_free[i_], n_);
+        assert(need[i_] + reserve[i_] + n_ == threaded[i_]);
+        assert(need[i_] || !reserve[i_]);
         if
         :: state[i_] == OPEN ->
-           assert(need[i_] + reserve[i_] + n_ == threaded[i_]);
            assert((spare[h] == i_ + 1) + (FIRST_AVAIL(h) == i_ + 1) + (SECOND_AVAIL(h) == i_ + 1) == 1);
-           assert(need[i_] || !reserve[i_]);
            assert(spare[h] != i_ + 1 || need[i_] == 0)
         :: else ->
-           assert(n_ == 0 && need[i_] == 1 && !reserve[i_] && full_at[i_] == threaded[i_]);
+           assert(need[i_] && threaded[i_] == NB);
            assert(!ON_ANY_LIST(i_));
            assert(state[i_] != PARKED || count[i_] == 0);
-           assert(state[i_] != QUEUED || (count[i_] > 0 && count[i_] < full_at[i_]))
+           assert(state[i_] != QUEUED || count[i_] > 0)
         fi
      :: else
      fi;
@@ -257,7 +257,7 @@ inline descriptor_give(s) {
   assert(live[s]);
   assert(!ON_ANY_LIST(s));
   live[s] = false;
-  run_of[s] = 0; threaded[s] = 0; first_free[s] = NIL; need[s] = 0; reserve[s] = 0; full_at[s] = 0;
+  run_of[s] = 0; threaded[s] = 0; first_free[s] = NIL; need[s] = 0; reserve[s] = 0;
   state[s] = OPEN; count[s] = 0; head[s] = NIL; queued[s] = NIL;
   SET_OWNER(s, 0);
   mail_changed(s)
@@ -393,11 +393,11 @@ bool kind[NS]; /* SLAB_SMALL; else SLAB_UNUSED */
 
 /* How many blocks in the mail end the slab: need first, then what is held back of it. */
 #ifdef MISTAKE_RESERVE_READ_FIRST
-#define LAST_COUNT (before == OPEN -> reserve[s] : full_at[s])
-#define LAST_REST (before == OPEN -> need[s] : 0)
+#define LAST_COUNT reserve[s]
+#define LAST_REST need[s]
 #else
-#define LAST_COUNT (before == OPEN -> need[s] : full_at[s])
-#define LAST_REST (before == OPEN -> reserve[s] : 0)
+#define LAST_COUNT need[s]
+#define LAST_REST reserve[s]
 #endif
 
 /* total: 1 more than that, part: the first half of it; 0: not read yet. */
@@ -424,6 +424,13 @@ inline mail_see(me, first, last) {
 #endif
 }
 
+/* The owner may still be at work on a slab that he has just parked. */
+#ifdef MISTAKE_END_PARKED
+#define ENDS true
+#else
+#define ENDS before != PARKED
+#endif
+
 /* mail_publish after its first load, and heap_deliver's answer to it. */
 inline heap_deliver(me, first, last, k) {
   do
@@ -433,7 +440,7 @@ inline heap_deliver(me, first, last, k) {
        total && SAME(me, s) ->
        assert(live[s] && before != DEAD && before == state[s]);
        if
-       :: count[s] + k + 1 == total -> after = DEAD
+       :: count[s] + k + 1 == total && ENDS -> after = DEAD
        :: else -> after = (before == OPEN -> OPEN : QUEUED)
        fi;
        count[s] = count[s] + k;
@@ -468,12 +475,11 @@ inline heap_deliver(me, first, last, k) {
   :: after == DEAD ->
      READ_RUN_AFTER;
      SLAB_RETURN_RUN(r);
-#ifndef MISTAKE_RECYCLE_LINKED
+#ifdef MISTAKE_RECYCLE_LINKED
+     SLAB_DESCRIPTOR_GIVE(s)
+#elif defined MISTAKE_END_PARKED
      if
-     :: before == PARKED ->
-#endif
-        SLAB_DESCRIPTOR_GIVE(s)
-#ifndef MISTAKE_RECYCLE_LINKED
+     :: before == PARKED -> SLAB_DESCRIPTOR_GIVE(s)
      :: else
      fi
 #endif
@@ -501,13 +507,13 @@ inline queue_push(s) {
  * slab; n: a number for the next step; x: what was drained and is not opened yet. */
 #define OWNER_LOCALS byte t, x, n, b, other, step; bool ending
 
-#define UNPARKING 1 /* an event on a slab that isn't OPEN */
+#define UNPARKING 1 /* an event on a slab that isn't OPEN has raised need */
 #define SENDING 2   /* b is to be delivered */
 #define RELEASING 3 /* other is to be released */
 #define TAKING 4    /* slab_take_blocks has raised need */
 #define SETTLING 5  /* need is to become n */
-#define PARKING 6   /* slab_park */
-#define FORGETTING 7 /* slab_park after its swap */
+#define PARKING 6   /* slab_park after its swap */
+#define FORGETTING 7 /* and with the reserve */
 #define DRAINING 8  /* queue_drain, x to come */
 #define OPENING 9   /* queue_drain has raised need */
 #define OPENED 10   /* queue_drain after its swap */
@@ -518,6 +524,8 @@ inline queue_push(s) {
 #define THINNED 15  /* need is 0, but for what was held back */
 #define THINNING 16 /* and was raised to that */
 #define THIN 17     /* the mail is in, x blocks */
+#define WOKEN 18    /* slab_wakes after its swap */
+#define DROPPING 19 /* queue_drain releases other */
 
 #ifndef DONE
 #define DONE step = NIL
@@ -563,23 +571,24 @@ inline hand_back(h) {
  * at it and its event is part of the step. */
 inline free_event(h) {
   if
-  :: reserve[t] -> b = 0; step = THINNED /* OPEN */
+  :: ON_AVAIL(h, t) && reserve[t] -> b = 0; step = THINNED
   :: else ->
   if
-  :: state[t] == OPEN && ALONE(h, t) && !hand[h] && !ending -> hand_back(h); b = 0; t = 0; DONE
-  :: state[t] == OPEN && ALONE(h, t) -> b = 0; t = 0; DONE /* the only open slab stays */
-  :: state[t] == OPEN && NOT_ALONE(h, t) ->
+  :: ON_AVAIL(h, t) && ALONE(h, t) && !hand[h] && !ending -> hand_back(h); b = 0; t = 0; DONE
+  :: ON_AVAIL(h, t) && ALONE(h, t) -> b = 0; t = 0; DONE /* the only open slab stays */
+  :: ON_AVAIL(h, t) && NOT_ALONE(h, t) ->
      slab_retire(h, t);
      b = 0; t = 0;
      if
      :: other -> step = RELEASING
      :: else -> DONE
      fi
-#ifdef MISTAKE_NEED_NOT_RESET
-  :: state[t] != OPEN -> need[t] = 1; step = UNPARKING
-#else
-  :: state[t] != OPEN -> need[t] = threaded[t] - 1; step = UNPARKING
+  :: !ON_AVAIL(h, t) ->
+#ifndef MISTAKE_WAKE_KEEPS_NEED
+     need[t] = reserve[t];
 #endif
+     b = 0;
+     step = UNPARKING
   fi
   fi
 }
@@ -612,7 +621,8 @@ inline free_own(h) {
   free_count(h)
 }
 
-inline unpark(h, me) {
+/* slab_wakes: if the slab is QUEUED or DEAD by now, who drains the queue sees to it. */
+inline unpark(h) {
   if
 #ifdef MISTAKE_UNPARK_WITHOUT_SWAP
   :: true ->
@@ -622,29 +632,25 @@ inline unpark(h, me) {
      assert(count[t] == 0);
      state[t] = OPEN;
      mail_changed(t);
+     n = 1
+#ifndef MISTAKE_UNPARK_WITHOUT_SWAP
+  :: state[t] != PARKED -> n = 0
+#endif
+  fi;
+  step = WOKEN
+}
+
+inline woken(h) {
+  reserve[t] = 0;
+  if
+  :: !n -> t = 0; DONE
+  :: n ->
+     n = 0;
      avail_append(h, t);
-     assert(threaded[t] > 1);
-     b = 0;
      if
      :: need[t] > 1 -> step = ARMING
      :: true -> t = 0; DONE
      fi
-#ifndef MISTAKE_UNPARK_WITHOUT_SWAP
-  :: state[t] == QUEUED -> /* take b back, deliver it like any sender */
-#ifdef MISTAKE_KEEP_WHILE_QUEUED
-     need[t] = 1;
-     b = 0; t = 0;
-     DONE
-#else
-     first_free[t] = next[b];
-     assert(first_free[t] == NIL);
-     need[t] = 1;
-     status[b] = MOVING;
-     t = 0;
-     mail_see(me, b, b);
-     step = SENDING
-#endif
-#endif
   fi
 }
 
@@ -715,6 +721,14 @@ inline take_raise(h) {
   step = TAKING
 }
 
+#ifdef MISTAKE_PARK_WITHOUT_SWAP
+#define PARKS (threaded[t] == NB)
+#else
+#define PARKS (threaded[t] == NB && !count[t])
+#endif
+/* So many of the owner's own frees wake a slab. */
+#define WAKE (NB > 3 -> 2 : 1)
+
 /* slab_take_blocks: the mail word; and what comes of it, as nobody else may take
  * the slab for empty now. */
 inline take_swap(h) {
@@ -725,12 +739,18 @@ inline take_swap(h) {
      reserve[t] = 0; /* after the swap, before need goes down */
      hand[h] = first_free[t];
      if
-     :: hand[h] ->
+     :: PARKS -> /* slab_park: nothing remains */
+        first_free[t] = NIL;
+        state[t] = PARKED;
+        mail_changed(t);
+        n = 0;
+        step = PARKING
+     :: !PARKS && hand[h] ->
         n = threaded[t] - count[t];
         take_mail(t, first_free[t]);
         step = SETTLING
-     :: !hand[h] && count[t] -> take_mail(t, hand[h]); step = SETTLING
-     :: !hand[h] && !count[t] && threaded[t] < NB -> /* slab_thread */
+     :: !PARKS && !hand[h] && count[t] -> take_mail(t, hand[h]); step = SETTLING
+     :: !PARKS && !hand[h] && !count[t] -> /* slab_thread */
         take_mail(t, hand[h]);
         threaded[t] = threaded[t] + 1;
         hand[h] = run_of[t] * NB + threaded[t];
@@ -744,30 +764,7 @@ inline take_swap(h) {
         n = 0; t = 0;
         DONE
 #endif
-     :: !hand[h] && !count[t] && threaded[t] == NB ->
-        take_mail(t, hand[h]);
-        n = 0;
-        step = PARKING
      fi
-  fi
-}
-
-inline park_swap(h) {
-#ifndef MISTAKE_FULL_NOT_SET
-  full_at[t] = threaded[t];
-#endif
-  if
-#ifdef MISTAKE_PARK_WITHOUT_SWAP
-  :: true ->
-#else
-  :: state[t] == OPEN && count[t] == 0 ->
-#endif
-     state[t] = PARKED;
-     mail_changed(t);
-     step = FORGETTING
-#ifndef MISTAKE_PARK_WITHOUT_SWAP
-  :: else -> t = 0; DONE
-#endif
   fi
 }
 
@@ -778,7 +775,7 @@ inline drain_raise(h) {
   x = queued[t];
   queued[t] = NIL;
 #ifndef MISTAKE_DRAIN_KEEPS_NEED
-  need[t] = (OWNER(t) == h -> threaded[t] : need[t]);
+  need[t] = (OWNER(t) == h -> need[t] + reserve[t] : need[t]);
 #endif
   step = OPENING
 }
@@ -802,32 +799,61 @@ inline drain_swap(h) {
   :: state[t] == QUEUED MINE_ONLY(h) ->
      assert(OWNER(t) == h);
      n = count[t];
-     assert(n < threaded[t]); /* complete, and nobody saw it */
-     take_mail(t, first_free[t]);
+     take_mail(t, z_);
+     do
+     :: z_ -> b_ = next[z_]; next[z_] = first_free[t]; first_free[t] = z_; z_ = b_
+     :: else -> break
+     od;
+     b_ = 0;
      step = OPENED
   :: state[t] == OPEN || state[t] == PARKED -> assert(false)
   fi
 }
 
-#ifdef MISTAKE_NEED_NOT_ONE
+/* The slab is open. If it is empty it may stay so, where it is the only one. */
+inline drain_settle(h) {
+  need[t] = need[t] - n;
+  n = 0;
+  avail_append(h, t);
+  step = DRAINING;
+  if
+  :: need[t] == 0 && NOT_ALONE(h, t) ->
+     slab_retire(h, t);
+     if
+     :: other -> step = DROPPING
+     :: else
+     fi
+  :: need[t] || ALONE(h, t)
+  fi;
+  t = 0
+}
+
+#ifdef MISTAKE_PARK_KEEPS_NEED
 #define NEED_PARKED skip
 #else
-#define NEED_PARKED need[t] = 1
+#define NEED_PARKED need[t] = WAKE
+#endif
+#define RESERVE_PARKED reserve[t] = NB - WAKE
+#ifdef MISTAKE_PARK_LOWERS_NEED_FIRST
+#define PARK_FIRST NEED_PARKED
+#define PARK_REST RESERVE_PARKED
+#else
+#define PARK_FIRST RESERVE_PARKED
+#define PARK_REST NEED_PARKED
 #endif
 
 /* The alternatives of an owner's loop that go on with a call. */
 #define DRAIN_STEPS(h) \
   :: atomic { step == DRAINING && x -> drain_raise(h) } \
   :: atomic { step == OPENING -> drain_swap(h) } \
-  :: atomic { \
-       step == OPENED -> \
-       need[t] = threaded[t] - n; \
-       avail_append(h, t); \
-       t = 0; n = 0; \
-       step = DRAINING \
-     }
+  :: atomic { step == OPENED && reserve[t] -> reserve[t] = 0 } \
+  :: atomic { step == OPENED && !reserve[t] -> drain_settle(h) } \
+  :: atomic { step == DROPPING -> RELEASE_FIRST(other - 1) } \
+     RELEASE_REST(other - 1); \
+     atomic { other = 0; step = DRAINING }
 #define FREE_STEPS(h, me) \
-  :: atomic { step == UNPARKING -> unpark(h, me) } \
+  :: atomic { step == UNPARKING -> unpark(h) } \
+  :: atomic { step == WOKEN -> woken(h) } \
   :: atomic { step == ARMING -> ARM_FIRST; step = ARMED } \
   :: atomic { step == ARMED -> ARM_REST; t = 0; DONE } \
   :: atomic { step == THINNED -> need[t] = reserve[t]; step = THINNING } \
@@ -840,17 +866,19 @@ inline drain_swap(h) {
   :: atomic { step == RELEASING -> RELEASE_FIRST(other - 1) } \
      RELEASE_REST(other - 1); \
      atomic { other = 0; DONE } \
-  :: atomic { step == SETTLING -> need[t] = n; t = 0; n = 0; DONE }
+  :: atomic { \
+       step == SETTLING -> \
+       need[t] = n; \
+       n = 0; \
+       if \
+       :: need[t] > 1 -> step = ARMING \
+       :: true -> t = 0; DONE \
+       fi \
+     }
 #define REFILL_STEPS(h) \
   :: atomic { step == TAKING -> take_swap(h) } \
-  :: atomic { step == PARKING -> park_swap(h) } \
-  :: atomic { \
-       step == FORGETTING -> \
-       NEED_PARKED; \
-       avail_remove(h, t); \
-       t = 0; \
-       DONE \
-     } \
+  :: atomic { step == PARKING -> PARK_FIRST; step = FORGETTING } \
+  :: atomic { step == FORGETTING -> PARK_REST; avail_remove(h, t); t = 0; DONE } \
   :: atomic { step == DRAINING && !x && FIRST_AVAIL(h) -> DONE } \
   :: atomic { \
        step == DRAINING && !x && !FIRST_AVAIL(h) && spare[h] -> \

@@ -28,10 +28,7 @@ static void add_slab(slab *s, void *context) {
   if (load_acquire(&s->kind) == SLAB_SMALL) {
     class_figures *c = &f->classes[load_relaxed(&s->size_class)];
     uint64_t mail = load_relaxed(&s->mail);
-    /* need stands for nothing while the slab is PARKED or QUEUED: all is out. */
-    uint32_t out = mail_state_of(mail) == MAIL_OPEN
-                       ? load_relaxed(&s->need) + load_relaxed(&s->reserve)
-                       : load_relaxed(&s->threaded);
+    uint32_t out = load_relaxed(&s->need) + load_relaxed(&s->reserve);
     uint32_t in_mail = mail_count_of(mail);
     if (mail_state_of(mail) == MAIL_DEAD)
       return;

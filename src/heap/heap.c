@@ -26,10 +26,6 @@ internal void heap_init(heap *h, map_tag tag) {
 
 /* ---- Slabs coming and going ---- */
 
-/* A batch is never a whole slab, so the owner may still touch a slab that he has just
- * parked: the sender who ends it comes after another who queued it. */
-_Static_assert(2 * SLOT_BYTES <= SLICE_SIZE, "a batch smaller than a slab");
-
 static uint32_t need_of(const slab *s) { return load_relaxed(&s->need); }
 static void set_need(slab *s, uint32_t need) { store_release(&s->need, need); }
 static void set_reserve(slab *s, uint32_t some) { store_release(&s->reserve, some); }
@@ -43,20 +39,20 @@ static uint32_t free_count(const slab *s) { return within(s) - out_of(s); }
  * out, and of those that are empty but the only open ones of their class. */
 static atomic_word sparse_bytes, vacant_bytes;
 
-/* While it waits, its bytes stand in `full`, which serves PARKED slabs only. */
+/* Bit 0 of `waiting` tells which; bytes are even. */
 static void sparse_join(slab *s, list_node *list, bool vacant) {
   if (!list_empty(&s->sparse))
     return;
   uint32_t bytes = (uint32_t)(within(s) * s->block_size);
   list_push_back(list, &s->sparse);
-  store_relaxed(&s->full, bytes | vacant);
+  s->waiting = bytes | vacant;
   add_relaxed(vacant ? &vacant_bytes : &sparse_bytes, bytes);
 }
 
 static void sparse_leave(slab *s) {
   if (LIKELY(list_empty(&s->sparse)))
     return;
-  uint32_t bytes = load_relaxed(&s->full);
+  uint32_t bytes = s->waiting;
   list_remove(&s->sparse);
   add_relaxed(bytes & 1 ? &vacant_bytes : &sparse_bytes, -(size_t)(bytes & ~1u));
 }
@@ -83,14 +79,15 @@ static void slab_retire(heap *h, slab *s) {
   bell_ring();
 }
 
-/* No free block anywhere in s: forget it until one comes. If mail came instead, or
- * the last mail, it stays. need is no sender's business once the slab is parked. */
-static void slab_park(slab *s) {
-  store_relaxed(&s->full, s->threaded);
-  if (mail_park(s)) {
-    set_need(s, 1);
-    list_remove(&s->avail);
-  }
+/* Every block of s is out and in need: forget it until some come back. False: mail
+ * came instead. need is lowered behind the changed word, and reserve raised before. */
+static bool slab_park(slab *s) {
+  if (!mail_park(s))
+    return false;
+  set_reserve(s, s->threaded - slab_wake(s));
+  set_need(s, slab_wake(s));
+  list_remove(&s->avail);
+  return true;
 }
 
 static void queue_push(heap *owner, slab *s) {
@@ -98,26 +95,6 @@ static void queue_push(heap *owner, slab *s) {
   do
     s->queued = top;
   while (!cas_release(&owner->queue, &top, s));
-}
-
-/* Opens the slabs that mail was queued for. False: there were none. need stands at
- * its most while the state changes, so that no sender takes the slab for empty. */
-static bool queue_drain(heap *h) {
-  slab *s = load_relaxed(&h->queue) ? exchange_acquire(&h->queue, NULL) : NULL;
-  bool any = s != NULL;
-  while (s) {
-    slab *next = s->queued;
-    uint32_t count;
-    set_need(s, s->threaded);
-    if (mail_take(s, &s->free, &count)) {
-      set_need(s, s->threaded - count);
-      slab_open(h, s);
-    } else {
-      slab_descriptor_give(s);
-    }
-    s = next;
-  }
-  return any;
 }
 
 internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
@@ -129,10 +106,6 @@ internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
     queue_push(load_relaxed(&s->owner), s);
     break;
   case MAIL_SENT_LAST:
-    slab_return_run(r);
-    slab_descriptor_give(s);
-    break;
-  case MAIL_SENT_LAST_LINKED:
     slab_return_run(r);
     break;
   }
@@ -265,34 +238,54 @@ static void slab_thinned(heap *h, slab *s) {
 
 /* ---- The slab event ---- */
 
-internal void heap_slab_event(heap *h, slab *s) {
-  if (load_relaxed(&s->reserve)) {
-    slab_thinned(h, s);
-    return;
-  }
-  if (mail_state_of(load_relaxed(&s->mail)) == MAIL_OPEN) {
-    slab_emptied(h, s);
-    purge_sparse_excess(h);
-    return;
-  }
-  set_need(s, s->threaded - 1);
-  if (mail_unpark(s)) {
+/* Some blocks of a PARKED slab are free again. If it is QUEUED by now, the queue
+ * will open it; if it is DEAD they were the last. */
+static void slab_wakes(heap *h, slab *s) {
+  set_need(s, out_of(s));
+  bool opened = mail_unpark(s);
+  set_reserve(s, 0);
+  if (opened) {
     slab_open(h, s);
-    if (need_of(s))
-      slab_arm(s);
-    else
-      slab_emptied(h, s);
-  } else {
-    /* QUEUED: only the mail counts now, so this block goes the same way. */
-    block *b = s->free;
-    s->free = NULL;
-    set_need(s, 1);
-    heap_deliver(s, b, b, 1);
+    slab_arm(s);
   }
 }
 
-/* If a sender has ended the slab, its owner will find out. */
-internal void heap_slab_event_nested(slab *s) { slab_gather(s, 0); }
+internal void heap_slab_event(heap *h, slab *s) {
+  if (list_empty(&s->avail))
+    slab_wakes(h, s);
+  else if (load_relaxed(&s->reserve))
+    slab_thinned(h, s);
+  else {
+    slab_emptied(h, s);
+    purge_sparse_excess(h);
+  }
+}
+
+/* The event comes again with the next free. If a sender has ended the slab, its owner
+ * will find out. */
+internal void heap_slab_event_nested(slab *s) {
+  set_need(s, 1);
+  if (mail_touch(s))
+    set_reserve(s, load_relaxed(&s->reserve) - 1);
+}
+
+/* Opens the slabs that mail was queued for. False: there were none. */
+static bool queue_drain(heap *h) {
+  slab *s = load_relaxed(&h->queue) ? exchange_acquire(&h->queue, NULL) : NULL;
+  bool any = s != NULL;
+  while (s) {
+    slab *next = s->queued;
+    if (slab_gather(s, 0)) {
+      slab_open(h, s);
+      if (!need_of(s))
+        slab_emptied(h, s);
+    } else {
+      slab_descriptor_give(s);
+    }
+    s = next;
+  }
+  return any;
+}
 
 internal void heap_free_own(heap *h, slab *s, block *b) {
   b->next = s->free;
@@ -315,13 +308,19 @@ static block *rethread(slab *s) {
 }
 
 /* Takes blocks out of an OPEN slab: its local list, else its mail, else more of what
- * is not threaded. *dead: a sender ended it. Every way raises need before it changes
- * the mail word, and touches blocks after. */
+ * is not threaded. Parks it if nothing remains. *dead: a sender ended it. Every way
+ * raises need before it changes the mail word, and touches blocks after. */
 static block *slab_take_blocks(slab *s, bool *dead) {
   uint32_t before = out_of(s), count;
   uint32_t more = s->free ? 0 : s->purged ? sparse_step(s) : slab_unthreaded_step(s);
   block *list = s->free, *chain = NULL;
   set_need(s, s->threaded + more);
+  *dead = false;
+  if (s->threaded == s->capacity && !s->purged && slab_park(s)) {
+    sparse_leave(s);
+    s->free = NULL;
+    return list;
+  }
   *dead = !mail_take(s, &chain, &count);
   if (*dead)
     return NULL;
@@ -337,8 +336,7 @@ static block *slab_take_blocks(slab *s, bool *dead) {
   return s->purged ? rethread(s) : more ? slab_thread(s, more) : NULL;
 }
 
-/* Free blocks from the class's OPEN slabs, oldest first; parks those that turn out
- * to have none. */
+/* Free blocks from the class's OPEN slabs, oldest first. */
 static block *refill_from_open(heap *h, unsigned size_class) {
   list_node *list = &h->avail[size_class];
   unsigned rotations = ROTATIONS;
@@ -356,8 +354,6 @@ static block *refill_from_open(heap *h, unsigned size_class) {
       return blocks;
     if (dead)
       slab_bury(s);
-    else
-      slab_park(s);
   }
   return NULL;
 }
@@ -518,7 +514,7 @@ static uint32_t chain_length(const block *b) {
 /* The thread may have pushed a block without counting it, or counted it without
  * seeing to the event. Counting anew settles the first, the event the second. */
 static void repair_slab(slab *s, void *unused) {
-  block *local = s->free, *chain;
+  block *chain;
   heap *h = load_acquire(&s->owner);
   uint32_t count;
   (void)unused;
@@ -541,9 +537,14 @@ static void repair_slab(slab *s, void *unused) {
     set_need(s, within(s) - chain_length(s->free));
     if (!need_of(s))
       slab_emptied(h, s);
-  } else if (state != MAIL_DEAD && local) {
-    set_need(s, 0);
-    heap_slab_event(h, s);
+  } else if (state != MAIL_DEAD && s->free) {
+    /* One too high for the walk. */
+    set_need(s, need_of(s) + 1);
+    if (!mail_touch(s))
+      return;
+    set_need(s, s->threaded - chain_length(s->free) - load_relaxed(&s->reserve));
+    if (!need_of(s))
+      heap_slab_event(h, s);
   }
 }
 

@@ -21,13 +21,13 @@ internal void mail_init(slab *s) { store_relaxed(&s->mail, with(0, 0, 0, MAIL_OP
 
 /* The state after `total` blocks are in the mail. need is read after the word: a
  * later need goes with a later version, on which the compare-and-swap fails. And
- * reserve after need: a need that was lowered for it goes with it. */
+ * reserve after need: a need that was lowered for it goes with it. A PARKED slab is
+ * only queued: its owner may still be at work on it. */
 static mail_state state_with(slab *s, mail_state before, uint32_t total) {
-  if (before == MAIL_OPEN) {
-    uint32_t need = load_acquire(&s->need);
-    return total == need + load_relaxed(&s->reserve) ? MAIL_DEAD : MAIL_OPEN;
-  }
-  return total == load_relaxed(&s->full) ? MAIL_DEAD : MAIL_QUEUED;
+  uint32_t need = load_acquire(&s->need);
+  if (before != MAIL_PARKED && total == need + load_relaxed(&s->reserve))
+    return MAIL_DEAD;
+  return before == MAIL_OPEN ? MAIL_OPEN : MAIL_QUEUED;
 }
 
 internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t count) {
@@ -41,7 +41,7 @@ internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t coun
     next = with(seen & VERSION_MASK, total, head_code(s, head), after);
   } while (!cas_acq_rel(&s->mail, &seen, next));
   if (after == MAIL_DEAD)
-    return before == MAIL_PARKED ? MAIL_SENT_LAST : MAIL_SENT_LAST_LINKED;
+    return MAIL_SENT_LAST;
   return before == MAIL_PARKED ? MAIL_SENT_QUEUE : MAIL_SENT_NOTHING;
 }
 
@@ -54,6 +54,15 @@ internal bool mail_take(slab *s, block **chain, uint32_t *count) {
   } while (!cas_acq_rel(&s->mail, &seen, empty));
   *chain = head_of(s, seen);
   *count = mail_count_of(seen);
+  return true;
+}
+
+internal bool mail_touch(slab *s) {
+  uint64_t seen = load_acquire(&s->mail);
+  do
+    if (mail_state_of(seen) == MAIL_DEAD)
+      return false;
+  while (!cas_acq_rel(&s->mail, &seen, seen + VERSION_ONE));
   return true;
 }
 

@@ -10,19 +10,18 @@
  * even if the same block heads the chain again.
  *
  *     OPEN    the owner has the slab on a list and will look at its mail
- *     PARKED  the owner forgot the slab: no free block in it, none in the mail
+ *     PARKED  the owner forgot the slab: hardly a free block in it, none in the mail
  *     QUEUED  blocks came; the slab is on the owner's queue, or about to be
  *     DEAD    all blocks came; the run is returned, the descriptor still linked
  *
  * The only moves, and who makes them:
- *     OPEN -> PARKED    owner, on empty mail and an empty local list  (mail_park)
- *     PARKED -> OPEN    owner, at its own first free                  (mail_unpark)
+ *     OPEN -> PARKED    owner, on empty mail, when all blocks are out (mail_park)
+ *     PARKED -> OPEN    owner, after some frees of his own            (mail_unpark)
  *     PARKED -> QUEUED  sender, who then pushes the slab on the queue (mail_publish)
  *     QUEUED -> OPEN    owner, draining its queue                     (mail_take)
- *     OPEN, PARKED, QUEUED -> DEAD  sender who brings the last block  (mail_publish)
+ *     OPEN, QUEUED -> DEAD  sender who brings the last block          (mail_publish)
  *
- * The last block of a PARKED or QUEUED slab is that which makes count == full; of an
- * OPEN slab, that which makes count == need (see slab.h).
+ * The last block is that which makes count == need + reserve (see slab.h).
  *
  * Modelled in models/mail.pml. Every successful change is acquire and release: the
  * chain's links travel with it in both directions.
@@ -36,10 +35,9 @@ typedef enum mail_state { MAIL_OPEN, MAIL_PARKED, MAIL_QUEUED, MAIL_DEAD } mail_
 
 /* What the sender has to do next. */
 typedef enum mail_sent {
-  MAIL_SENT_NOTHING,     /* nothing, and the slab isn't his to touch any more */
-  MAIL_SENT_QUEUE,       /* push the slab on its owner's queue */
-  MAIL_SENT_LAST,        /* return the run; nobody else knows the descriptor */
-  MAIL_SENT_LAST_LINKED, /* return the run; the owner recycles the descriptor */
+  MAIL_SENT_NOTHING, /* nothing, and the slab isn't his to touch any more */
+  MAIL_SENT_QUEUE,   /* push the slab on its owner's queue */
+  MAIL_SENT_LAST,    /* return the run; the owner recycles the descriptor */
 } mail_sent;
 
 static inline mail_state mail_state_of(uint64_t word) { return (mail_state)(word & 3); }
@@ -55,6 +53,8 @@ internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t coun
 internal bool mail_take(slab *s, block **chain, uint32_t *count);
 /* Owner, OPEN: false if there is mail or the slab is DEAD. */
 internal bool mail_park(slab *s);
+/* Owner: changes the version and nothing else. False: the slab is DEAD. */
+internal bool mail_touch(slab *s);
 /* Owner, PARKED or QUEUED: false if blocks came meanwhile. */
 internal bool mail_unpark(slab *s);
 

@@ -49,7 +49,7 @@ static void clear(slab *s) {
   s->start = NULL;
   s->page = NULL;
   store_relaxed(&s->slices, 0);
-  store_relaxed(&s->full, 0);
+  s->waiting = 0;
   s->purged = 0;
 }
 

@@ -6,27 +6,29 @@
  *
  * Invariants of a small slab (see mail.h for the states):
  *
- *     OPEN:             threaded == |free| + need + reserve + sparse_blocks, the slab is
- *                       on avail of its owner, or in a spare slot with need == 0;
+ *     but DEAD:         threaded == |free| + need + reserve + sparse_blocks,
  *                       need == 0 implies reserve == 0
- *     PARKED, QUEUED:   free is empty, need == 1, reserve == 0, full == threaded
+ *     OPEN:             the slab is on avail of its owner, or in a spare slot with
+ *                       need == 0
+ *     PARKED, QUEUED:   threaded == capacity, nothing is purged
  *     DEAD:             the run is gone; the descriptor is still on the owner's avail
  *                       list or queue, who recycles it
  *     blocks [0, threaded) have been handed out at least once, the rest never
  *
- * `need` counts the blocks that the owner does not see as free: held by the program,
- * ready in the owner's hand, in a sender's slot, or in the mail. free() counts it down;
- * when it gets to 0 there is something to do (heap_slab_event). While the slab
- * is PARKED or QUEUED it is 1, so that the owner's next free is such an event. Of an
- * OPEN slab a part may be held back in `reserve`: the event comes when need is down
- * to that, and not only when the slab is empty.
+ * `need` and `reserve` together count the blocks that the owner does not see as free:
+ * held by the program, ready in the owner's hand, in a sender's slot, or in the mail.
+ * free() counts need down; when it gets to 0 there is something to do
+ * (heap_slab_event): the slab is empty, or it is down to what was held back in
+ * reserve. Of an OPEN slab that is so little that it has become sparse; of a PARKED
+ * or QUEUED one nearly all: a few blocks of it are free again and make it worth to be
+ * opened.
  *
  * What figures are made of is atomic, for whoever reads them meanwhile; only the
  * owner writes it.
  *
  * Only the owner writes need and reserve. Senders read them, need first: when the mail
- * of an OPEN slab holds as many blocks as both together, nothing of it is out, and
- * the sender may end it (mail_publish). So before the owner takes blocks out, he
+ * holds as many blocks as both together, nothing of the slab is out, and the sender
+ * may end it (mail_publish). So before the owner takes blocks out, he
  * raises need first and changes the mail word second; whoever counted on the old need
  * fails on the new version. Before he clears reserve he does the same, and before
  * he lowers need for the sake of reserve he raises reserve.
@@ -82,8 +84,7 @@ typedef struct slab {
   char *start;         /* the first block */
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
-  atomic_u32 full;     /* blocks that make it complete; written before parking. The
-                          owner's while the slab is OPEN */
+  uint32_t waiting;    /* the owner's: on a list of sparse slabs, its bytes */
   uint64_t purged;     /* the owner's: see sparse.h */
   slab_bits *bits;     /* checked builds only; stays with the descriptor */
 } slab;
@@ -96,6 +97,10 @@ internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag);
 /* What of a slab remains to be returned when its descriptor may be gone already. */
 static inline run slab_run(const slab *s) {
   return (run){s->start, s->page, s->slices, false};
+}
+/* So many of his own frees open a slab for its owner. */
+static inline uint32_t slab_wake(const slab *s) {
+  return 1 + s->capacity / 10;
 }
 /* Clears the pagemap, returns the run to the supply. */
 internal void slab_return_run(run r);

@@ -45,6 +45,9 @@ static uint32_t mail_of(const slab *s) {
   return mail_count_of(load_acquire(&((slab *)s)->mail));
 }
 static uint32_t need_of(const slab *s) { return load_acquire(&((slab *)s)->need); }
+static uint32_t out_of(const slab *s) {
+  return need_of(s) + load_acquire(&((slab *)s)->reserve);
+}
 static slab *spare_of(heap *h, unsigned c) { return load_relaxed(&h->spare[c]); }
 
 static uint32_t length_of(const block *b) {
@@ -134,7 +137,7 @@ static void a_refill(void **state) {
     assert_int_equal(map_entry_tag(map_get(b)), owner->hot.tag);
     assert_ptr_equal(load_relaxed(&s->owner), owner);
     assert_int_equal(s->block_size, class_size(c));
-    assert_int_equal(need_of(s), s->threaded); /* all left the slab */
+    assert_int_equal(out_of(s), s->threaded); /* all left the slab */
     assert_int_equal(length_of(owner->hot.hand[c]), s->threaded - 1);
     assert_sound();
     give(owner, b);
@@ -174,26 +177,29 @@ static void the_block_freed_last_comes_first(void **state) {
 
 static void a_slab_without_free_blocks_is_parked(void **state) {
   (void)state;
-  take_blocks(PER_SLAB);
+  take_blocks(PER_SLAB - 1);
   slab *s = slab_of(blocks[0]);
-  assert_ptr_equal(slab_of(blocks[PER_SLAB - 1]), s);
   assert_int_equal(state_of(s), MAIL_OPEN);
-  take_blocks(0);
-  blocks[PER_SLAB] = take(owner, CLASS);
-  assert_ptr_not_equal(slab_of(blocks[PER_SLAB]), s);
+  blocks[PER_SLAB - 1] = take(owner, CLASS);
+  assert_ptr_equal(slab_of(blocks[PER_SLAB - 1]), s);
+  give_blocks(0, 2);
+  assert_int_equal(state_of(s), MAIL_OPEN);
+  blocks[0] = take(owner, CLASS); /* the list goes to the hand at once */
   assert_int_equal(state_of(s), MAIL_PARKED);
   assert_true(list_empty(&s->avail));
   assert_null(s->free);
-  assert_int_equal(need_of(s), 1);
-  assert_int_equal(load_relaxed(&s->full), s->threaded);
+  assert_int_equal(need_of(s), slab_wake(s));
+  assert_int_equal(out_of(s), s->threaded);
   assert_sound();
-  give_blocks(0, PER_SLAB + 1);
+  blocks[1] = take(owner, CLASS);
+  give_blocks(0, PER_SLAB);
 }
 
 static void the_owners_free_opens_it_again(void **state) {
   (void)state;
   take_blocks(PER_SLAB + 1);
   slab *s = slab_of(blocks[0]);
+  assert_int_equal(slab_wake(s), 1);
   give_blocks(3, 1);
   assert_int_equal(state_of(s), MAIL_OPEN);
   assert_false(list_empty(&s->avail));
@@ -203,6 +209,60 @@ static void the_owners_free_opens_it_again(void **state) {
   assert_int_equal(need_of(s), PER_SLAB - 4);
   assert_sound();
   give_blocks(4, PER_SLAB - 3);
+}
+
+/* Of small blocks not the first one, but some. What is free so far counts as free:
+ * others can end the slab as well. */
+static void some_frees_open_it_again(void **state) {
+  (void)state;
+  unsigned c = class_of(512);
+  for (int ends = 0; ends < 2; ends++) {
+    for (unsigned i = 0; i < 129; i++)
+      blocks[i] = take(owner, c);
+    slab *s = slab_of(blocks[0]);
+    unsigned wake = slab_wake(s);
+    assert_int_equal(state_of(s), MAIL_PARKED);
+    assert_true(wake > 4);
+    give_blocks(0, wake - 1);
+    assert_int_equal(state_of(s), MAIL_PARKED);
+    assert_int_equal(out_of(s), 128 - (wake - 1));
+    if (ends) {
+      for (unsigned i = wake - 1; i < 128; i++) {
+        assert_int_equal(slices_used(), 2);
+        deliver(blocks[i]);
+      }
+      assert_int_equal(slices_used(), 1);
+    } else {
+      give_blocks(wake - 1, 1);
+      assert_int_equal(state_of(s), MAIL_OPEN);
+      assert_int_equal(length_of(s->free), wake);
+      give_blocks(wake, 128 - wake);
+    }
+    assert_sound();
+    give_blocks(128, 1);
+    heap_flush(owner);
+    heap_tidy(owner);
+  }
+}
+
+/* A queued slab waits for its mail to be taken in; the owner's blocks stay with it. */
+static void an_event_while_queued(void **state) {
+  (void)state;
+  unsigned c = class_of(512);
+  for (unsigned i = 0; i < 129; i++)
+    blocks[i] = take(owner, c);
+  slab *s = slab_of(blocks[0]);
+  unsigned wake = slab_wake(s);
+  deliver(blocks[128 - 1]);
+  give_blocks(0, wake + 2);
+  assert_int_equal(state_of(s), MAIL_QUEUED);
+  assert_int_equal(length_of(s->free), wake + 2);
+  assert_int_equal(out_of(s), 128 - wake - 2);
+  heap_tidy(owner);
+  assert_int_equal(length_of(s->free), wake + 3);
+  assert_sound();
+  give_blocks(wake + 2, 128 - wake - 3);
+  give_blocks(128, 1);
 }
 
 /* ---- Empty slabs ---- */
@@ -385,17 +445,17 @@ static void a_parked_slab_with_mail_is_queued(void **state) {
   give_blocks(0, 3 * PER_SLAB);
 }
 
-static void mail_for_all_of_a_parked_slab_ends_it(void **state) {
+static void mail_for_all_of_a_parked_slab_waits(void **state) {
   (void)state;
   take_blocks(PER_SLAB + 1);
   slab *s = slab_of(blocks[0]);
   for (unsigned i = 0; i < PER_SLAB - 1; i++)
     ((block *)blocks[i])->next = blocks[i + 1];
   heap_deliver(s, blocks[0], blocks[PER_SLAB - 1], PER_SLAB);
-  assert_int_equal(slices_used(), 1); /* at once, without the owner */
-  assert_int_equal(map_get(blocks[0]), MAP_NONE);
-  assert_int_equal(s->kind, SLAB_UNUSED);
-  assert_null(load_relaxed(&owner->queue));
+  assert_int_equal(slices_used(), 2);
+  assert_ptr_equal(load_relaxed(&owner->queue), s);
+  heap_tidy(owner);
+  assert_int_equal(slices_used(), 1);
   give_blocks(PER_SLAB, 1);
 }
 
@@ -418,20 +478,19 @@ static void mail_for_all_of_a_queued_slab_ends_it(void **state) {
   give_blocks(PER_SLAB, 1);
 }
 
-static void the_owners_free_joins_queued_mail(void **state) {
+static void mail_and_the_owners_frees_end_a_queued_slab(void **state) {
   (void)state;
   take_blocks(PER_SLAB + 1);
   slab *s = slab_of(blocks[0]);
   deliver(blocks[0]);
   give_blocks(1, 2);
   assert_int_equal(state_of(s), MAIL_QUEUED);
-  assert_int_equal(mail_of(s), 3);
-  assert_null(s->free);
-  assert_int_equal(need_of(s), 1);
-  for (unsigned i = 3; i < PER_SLAB - 1; i++)
+  assert_int_equal(mail_of(s), 1);
+  assert_int_equal(length_of(s->free), 2);
+  for (unsigned i = 3; i < PER_SLAB; i++) {
+    assert_int_equal(slices_used(), 2);
     deliver(blocks[i]);
-  assert_int_equal(slices_used(), 2);
-  give_blocks(PER_SLAB - 1, 1); /* the last one is the owner's */
+  }
   assert_int_equal(slices_used(), 1);
   assert_int_equal(state_of(s), MAIL_DEAD);
   give_blocks(PER_SLAB, 1);
@@ -808,9 +867,9 @@ static void repairing_a_queued_slab(void **state) {
     free_up_to(blocks[1], step);
     repair(owner);
     assert_int_equal(state_of(s), MAIL_QUEUED);
-    assert_int_equal(mail_of(s), 2);
-    assert_null(s->free);
-    assert_int_equal(need_of(s), 1);
+    assert_int_equal(mail_of(s), 1);
+    assert_ptr_equal(s->free, blocks[1]);
+    assert_int_equal(out_of(s), PER_SLAB - 1);
     assert_sound();
     give_blocks(2, PER_SLAB - 1);
     heap_tidy(owner);
@@ -1062,6 +1121,8 @@ int main(void) {
       TEST(the_block_freed_last_comes_first),
       TEST(a_slab_without_free_blocks_is_parked),
       TEST(the_owners_free_opens_it_again),
+      TEST(some_frees_open_it_again),
+      TEST(an_event_while_queued),
       TEST(the_last_slab_stays_open),
       TEST(one_more_empty_slab_is_kept),
       TEST(the_kept_slab_is_used_before_a_new_one),
@@ -1072,9 +1133,9 @@ int main(void) {
       TEST(mail_is_used_before_new_memory),
       TEST(mail_comes_along),
       TEST(a_parked_slab_with_mail_is_queued),
-      TEST(mail_for_all_of_a_parked_slab_ends_it),
+      TEST(mail_for_all_of_a_parked_slab_waits),
       TEST(mail_for_all_of_a_queued_slab_ends_it),
-      TEST(the_owners_free_joins_queued_mail),
+      TEST(mail_and_the_owners_frees_end_a_queued_slab),
       TEST(mail_for_all_of_an_open_slab_ends_it),
       TEST(a_block_at_hand_keeps_the_slab),
       TEST(blocks_travel_in_batches),

@@ -41,7 +41,6 @@ static int make(unsigned size_class) {
   for (uint32_t n = 0, step; (step = slab_unthreaded_step(s));)
     for (block *b = slab_thread(s, step); b; b = b->next)
       blocks[n++] = b;
-  store_relaxed(&s->full, s->threaded);
   store_relaxed(&s->need, s->threaded);
   return 0;
 }
@@ -124,28 +123,36 @@ static void the_last_block_kills_an_open_slab(void **state) {
   store_relaxed(&s->need, 5); /* three are on the owner's list */
   assert_int_equal(publish(0, 3), MAIL_SENT_NOTHING);
   assert_mail(s, MAIL_OPEN, 4, blocks[0]);
-  assert_int_equal(publish(4, 4), MAIL_SENT_LAST_LINKED);
+  assert_int_equal(publish(4, 4), MAIL_SENT_LAST);
   assert_mail(s, MAIL_DEAD, 5, blocks[4]);
 }
 
-/* full counts for parked slabs only. */
-static void an_open_slab_does_not_die_early(void **state) {
+/* What is held back is out like the rest. */
+static void a_reserve_counts(void **state) {
   (void)state;
-  store_relaxed(&s->full, 3);
-  assert_int_equal(publish(0, 2), MAIL_SENT_NOTHING);
-  assert_int_equal(publish(3, 6), MAIL_SENT_NOTHING);
-  assert_mail(s, MAIL_OPEN, 7, blocks[3]);
+  for (int parked = 0; parked < 2; parked++) {
+    mail_init(s);
+    store_relaxed(&s->need, 2);
+    store_relaxed(&s->reserve, 4); /* two are on the owner's list */
+    if (parked)
+      queue(0);
+    else
+      publish(0, 0);
+    assert_int_equal(publish(1, 1), MAIL_SENT_NOTHING);
+    assert_int_equal(publish(2, 4), MAIL_SENT_NOTHING);
+    assert_mail(s, parked ? MAIL_QUEUED : MAIL_OPEN, 5, blocks[2]);
+    assert_int_equal(publish(5, 5), MAIL_SENT_LAST);
+    assert_mail(s, MAIL_DEAD, 6, blocks[5]);
+  }
 }
 
-/* need is 1 by then, for the owner's sake. */
-static void need_does_not_kill_a_parked_slab(void **state) {
+static void touching_changes_the_version_only(void **state) {
   (void)state;
-  store_relaxed(&s->need, 1);
-  park();
-  assert_int_equal(publish(0, 0), MAIL_SENT_QUEUE);
-  store_relaxed(&s->need, 2);
-  assert_int_equal(publish(1, 1), MAIL_SENT_NOTHING);
-  assert_mail(s, MAIL_QUEUED, 2, blocks[1]);
+  queue(3);
+  uint64_t before = word_of(s);
+  assert_true(mail_touch(s));
+  assert_int_equal(version_of(word_of(s)), version_of(before) + 1);
+  assert_mail(s, MAIL_QUEUED, 1, blocks[3]);
 }
 
 /* The owner raises need and only then takes: a sender who saw the old need fails on
@@ -208,11 +215,15 @@ static void opening_takes_the_mail(void **state) {
   assert_true(mail_park(s)); /* and round again */
 }
 
-static void the_last_block_kills_a_parked_slab(void **state) {
+/* Its owner may still be parking it. He finds it complete. */
+static void all_blocks_at_once_queue_a_parked_slab(void **state) {
   (void)state;
+  uint32_t count;
   park();
-  assert_int_equal(publish(0, 7), MAIL_SENT_LAST);
-  assert_mail(s, MAIL_DEAD, 8, blocks[0]);
+  assert_int_equal(publish(0, 7), MAIL_SENT_QUEUE);
+  assert_mail(s, MAIL_QUEUED, 8, blocks[0]);
+  take(&count);
+  assert_int_equal(count, 8);
 }
 
 static void the_last_block_kills_a_queued_slab(void **state) {
@@ -220,7 +231,7 @@ static void the_last_block_kills_a_queued_slab(void **state) {
   queue(0);
   assert_int_equal(publish(1, 6), MAIL_SENT_NOTHING);
   assert_mail(s, MAIL_QUEUED, 7, blocks[1]);
-  assert_int_equal(publish(7, 7), MAIL_SENT_LAST_LINKED);
+  assert_int_equal(publish(7, 7), MAIL_SENT_LAST);
   assert_mail(s, MAIL_DEAD, 8, blocks[7]);
 }
 
@@ -241,17 +252,9 @@ static void the_dead_stay_dead(void **state) {
     assert_false(mail_take(s, &chain, &count));
     assert_false(mail_park(s));
     assert_false(mail_unpark(s));
+    assert_false(mail_touch(s));
     assert_int_equal(word_of(s), before);
   }
-}
-
-/* A slab may be parked before all of it is threaded. */
-static void complete_is_what_full_says(void **state) {
-  (void)state;
-  store_relaxed(&s->full, 3);
-  park();
-  assert_int_equal(publish(0, 1), MAIL_SENT_QUEUE);
-  assert_int_equal(publish(2, 2), MAIL_SENT_LAST_LINKED);
 }
 
 static void the_version_changes_when_blocks_leave(void **state) {
@@ -314,9 +317,9 @@ static void every_class_fits(void **state) {
     assert_int_equal(version_of(word_of(s)), 1);
     assert_ptr_equal(take(&count), blocks[0]);
     assert_int_equal(count, last);
-    park();
-    assert_int_equal(publish(0, last), MAIL_SENT_LAST);
-    assert_mail(s, MAIL_DEAD, s->capacity, blocks[0]);
+    publish(0, last - 1);
+    assert_int_equal(publish(last, last), MAIL_SENT_LAST);
+    assert_mail(s, MAIL_DEAD, s->capacity, blocks[last]);
     release(NULL);
   }
 }
@@ -327,7 +330,7 @@ enum { SENDERS = 3, HANDS = 16 };
 
 /* How a block gets to a sender: the owner writes it into a place of his. */
 static _Atomic(block *) hands[SENDERS][HANDS];
-static atomic_u32 stop, queued, dead; /* dead: 1 + whether the owner knows the slab */
+static atomic_u32 stop, queued, dead;
 
 static void *send_what_comes(void *argument) {
   uintptr_t id = (uintptr_t)argument;
@@ -358,9 +361,6 @@ static void *send_what_comes(void *argument) {
     case MAIL_SENT_LAST:
       REQUIRE(exchange_acq_rel(&dead, 1) == 0);
       break;
-    case MAIL_SENT_LAST_LINKED:
-      REQUIRE(exchange_acq_rel(&dead, 2) == 0);
-      break;
     }
   }
   return NULL;
@@ -389,10 +389,9 @@ static void take_chain(block *chain, uint32_t count) {
 }
 
 /* The sender who ended it says so; then a new life, in which all blocks are mine. */
-static void be_born_again(uint32_t how) {
+static void be_born_again(void) {
   while (!load_acquire(&dead))
     sched_yield();
-  REQUIRE(load_acquire(&dead) == how);
   REQUIRE(mail_count_of(word_of(s)) + mine_count == s->threaded);
   take_chain(head_of(s), mail_count_of(word_of(s)));
   set_need(s->threaded);
@@ -422,7 +421,7 @@ static void hand_out(uint64_t *seed) {
     return;
   set_need(s->threaded);
   if (!mail_take(s, &chain, &count)) {
-    be_born_again(2);
+    be_born_again();
     return;
   }
   take_chain(chain, count);
@@ -433,22 +432,18 @@ static void hand_out(uint64_t *seed) {
   store_release(place, b);
 }
 
-/* Nothing at hand: parks, and waits until it is queued or dead. */
+/* Nothing at hand: parks, and waits until it is queued. */
 static void park_and_wait(void) {
   set_need(s->threaded);
   if (!mail_park(s)) {
     if (!collect())
-      be_born_again(2);
+      be_born_again();
     return;
   }
   for (;;) {
-    if (load_acquire(&dead) == 1) {
-      be_born_again(1);
-      return;
-    }
     if (exchange_acquire(&queued, 0)) {
       if (!collect())
-        be_born_again(2);
+        be_born_again();
       return;
     }
     sched_yield();
@@ -476,11 +471,11 @@ static void no_block_is_lost(void **state) {
     else
       park_and_wait();
     if (random_next(&seed) % 64 == 0 && !collect())
-      be_born_again(2);
+      be_born_again();
   }
   while (mine_count < s->threaded) /* the rest comes home */
     if (!collect())
-      be_born_again(2);
+      be_born_again();
     else
       sched_yield();
   store_release(&stop, 1);
@@ -498,17 +493,16 @@ int main(void) {
       TEST(chains_are_put_in_front),
       TEST(taking_empties_it),
       TEST(the_last_block_kills_an_open_slab),
-      TEST(an_open_slab_does_not_die_early),
-      TEST(need_does_not_kill_a_parked_slab),
+      TEST(a_reserve_counts),
+      TEST(touching_changes_the_version_only),
       TEST(taking_from_an_empty_mail_changes_the_version),
       TEST(parking_needs_an_empty_mail),
       TEST(parked_and_open_again),
       TEST(the_first_block_queues_a_parked_slab),
       TEST(opening_takes_the_mail),
-      TEST(the_last_block_kills_a_parked_slab),
+      TEST(all_blocks_at_once_queue_a_parked_slab),
       TEST(the_last_block_kills_a_queued_slab),
       TEST(the_dead_stay_dead),
-      TEST(complete_is_what_full_says),
       TEST(the_version_changes_when_blocks_leave),
       TEST(the_same_chain_again_is_another_word),
       TEST(the_version_wraps),
