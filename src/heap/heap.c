@@ -125,13 +125,21 @@ static void slab_emptied(heap *h, slab *s) {
 
 /* ---- Sparse slabs ---- */
 
-/* Adds a chain of count blocks to the local list. */
+static void chain_join(block *chain, block *rest) {
+  while (chain->next)
+    chain = chain->next;
+  chain->next = rest;
+}
+
+/* Adds a chain of count blocks, which are in need, to the local list. */
 static void take_in(slab *s, block *chain, uint32_t count) {
-  block *last = chain;
-  while (last->next)
-    last = last->next;
-  last->next = s->free;
-  s->free = chain;
+  if (s->free && free_count(s) < count) {
+    chain_join(s->free, chain);
+  } else {
+    if (s->free)
+      chain_join(chain, s->free);
+    s->free = chain;
+  }
   set_need(s, need_of(s) - count);
 }
 

@@ -30,8 +30,9 @@
  * holds as many blocks as both together, nothing of the slab is out, and the sender
  * may end it (mail_publish). So before the owner takes blocks out, he
  * raises need first and changes the mail word second; whoever counted on the old need
- * fails on the new version. Before he clears reserve he does the same, and before
- * he lowers need for the sake of reserve he raises reserve.
+ * fails on the new version. Before he lowers reserve he does the same (to 0 he may at
+ * any time, with need raised), and before he lowers need for the sake of reserve he
+ * raises reserve.
  */
 #ifndef MASU_HEAP_SLAB_H
 #define MASU_HEAP_SLAB_H

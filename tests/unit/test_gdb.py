@@ -88,7 +88,7 @@ class Answers(unittest.TestCase):
         self.assertRegex(self.address("used"), r"start of a block, 64 bytes, number \d+ of 1024")
         self.assertIn("block: in use", self.address("used"))
         self.assertRegex(self.address("used"), r"heap \d+ at 0x[0-9a-f]+: in use by thread 1\n")
-        slab = r"1024 blocks of 64 bytes, \d+ threaded, need \d+, OPEN"
+        slab = r"1024 blocks of 64 bytes, \d+ threaded, need \d+ \+ 0, OPEN"
         self.assertRegex(self.address("used"), slab)
 
     def test_inside_a_block(self):
@@ -104,7 +104,7 @@ class Answers(unittest.TestCase):
 
     def test_states(self):
         self.assertRegex(self.address("mailed"), r"QUEUED, 1 in the mail from \+0x0, version \d+")
-        self.assertRegex(self.address("parked"), r"need 1, PARKED, no mail")
+        self.assertRegex(self.address("parked"), r"25 threaded, need 3 \+ 22, PARKED, no mail")
 
     def test_large_blocks(self):
         self.assertIn("start of a block, 524288 bytes\n  block: in use", self.address("run"))
@@ -177,9 +177,9 @@ class Printers(unittest.TestCase):
         self.assertRegex(found["print $heap"], r"hand\[4\] = 0x")
         self.assertNotIn("hand[3]", found["print $heap"])
         slab = found["print $slab"]
-        self.assertIn("= small slab = {free = 0x0, need = 1, threaded = 16", slab)
+        self.assertIn("= small slab = {free = 0x0, need = 2, threaded = 16", slab)
         self.assertRegex(slab, r"mail.count = 1, mail.head = 0x[0-9a-f]+, mail.state = QUEUED")
-        self.assertIn("kind = small", slab)
+        self.assertIn("kind = small, reserve = 14", slab)
 
     def test_without_masu(self):
         text = gdb(f"source {SCRIPT}", "masu heaps")

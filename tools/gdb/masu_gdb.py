@@ -13,6 +13,7 @@ Needs the debugging symbols of libmasu (-g, as the release build has them). Noth
 the program is called or changed. Values that other threads were about to change when
 the program stopped are shown as they were found; a loop in a broken list is cut.
 """
+import mmap
 import struct
 
 import gdb
@@ -124,6 +125,8 @@ class Slab:
         self.capacity = int(value["capacity"])
         self.threaded = int(value["threaded"])
         self.need = int(value["need"])
+        self.reserve = int(value["reserve"])
+        self.purged = int(value["purged"])
         self.owner = address_of(value["owner"])
         self.mail = Mail(int(value["mail"]), self.start)
 
@@ -136,6 +139,13 @@ class Slab:
             return iter(())
         return chain(address_of(self.value["free"]))
 
+    def is_purged(self, block):
+        """As sparse.c cuts a slab into units."""
+        unit = mmap.PAGESIZE
+        while unit * 64 < self.slices * SLICE_SIZE:
+            unit *= 2
+        return self.purged >> (block - self.start) // unit & 1
+
     def describe(self):
         if self.kind == "unused":
             return f"slab {self.address:#x}, unused"
@@ -143,7 +153,7 @@ class Slab:
             return f"slab {self.address:#x}, one block of {self.block_size} bytes ({self.kind})"
         return (
             f"slab {self.address:#x} at {self.start:#x}, {self.capacity} blocks of "
-            f"{self.block_size} bytes, {self.threaded} threaded, need {self.need}, {self.mail}"
+            f"{self.block_size} bytes, {self.threaded} threaded, need {self.need} + {self.reserve}, {self.mail}"
         )
 
 
@@ -322,6 +332,8 @@ def block_state(masu, slab, block, index):
         return "never handed out"
     if block in slab.free_blocks():
         return "free, on the slab's list"
+    if slab.is_purged(block):
+        return "free, in a page that was given back"
     if block in chain(slab.mail.head):
         return "free, in the slab's mail"
     for heap in masu.heaps:
