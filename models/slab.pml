@@ -434,7 +434,13 @@ inline mail_see(me, first, last) {
 /* mail_publish after its first load, and heap_deliver's answer to it. */
 inline heap_deliver(me, first, last, k) {
   do
-  :: atomic { !total && !part -> part = 1 + LAST_COUNT }
+  :: atomic {
+       !total && !part ->
+       if
+       :: count[s] + k < reserve[s] -> total = POISON /* it can't be the last */
+       :: else -> part = 1 + LAST_COUNT
+       fi
+     }
   :: atomic { !total && part -> total = part + LAST_REST; part = 0 }
   :: atomic {
        total && SAME(me, s) ->
@@ -671,9 +677,6 @@ inline thin_swap(h) {
   :: state[t] == DEAD -> slab_bury(h, t); t = 0; DONE
   :: else ->
      assert(state[t] == OPEN);
-#ifdef MISTAKE_RESERVE_CLEARED_WITHOUT_SWAP
-     x = 0;
-#else
      x = count[t];
      take_mail(t, z_);
      do
@@ -681,7 +684,6 @@ inline thin_swap(h) {
      :: else -> break
      od;
      b_ = 0;
-#endif
      step = THIN
   fi
 }
@@ -860,7 +862,7 @@ inline drain_settle(h) {
   :: atomic { step == THINNING -> thin_swap(h) } \
   :: atomic { step == THIN && reserve[t] -> reserve[t] = 0 } \
   :: atomic { step == THIN && !reserve[t] -> thin_settle(h) } \
-  :: atomic { step == SENDING && !total && !part -> part = 1 + LAST_COUNT } \
+  :: step == SENDING -> \
      heap_deliver(me, b, b, 1); \
      atomic { b = 0; DONE } \
   :: atomic { step == RELEASING -> RELEASE_FIRST(other - 1) } \

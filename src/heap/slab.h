@@ -73,7 +73,7 @@ typedef struct slab {
   atomic_u16 capacity;
   atomic_u8 size_class;
   atomic_u8 kind;
-  atomic_u32 reserve; /* held back from need; written by the owner only */
+  uint32_t waiting;   /* on a list of sparse slabs: its bytes */
   list_node avail;  /* on the owner's list of OPEN slabs of the class */
   list_node sparse; /* on one of the owner's lists of sparse slabs */
 
@@ -85,7 +85,7 @@ typedef struct slab {
   char *start;         /* the first block */
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
-  uint32_t waiting;    /* the owner's: on a list of sparse slabs, its bytes */
+  atomic_u32 reserve;  /* held back from need; written by the owner only */
   uint64_t purged;     /* the owner's: see sparse.h */
   slab_bits *bits;     /* checked builds only; stays with the descriptor */
 } slab;
