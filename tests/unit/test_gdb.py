@@ -179,7 +179,8 @@ class Printers(unittest.TestCase):
         slab = found["print $slab"]
         self.assertIn("= small slab = {free = 0x0, need = 2, threaded = 16", slab)
         self.assertRegex(slab, r"mail.count = 1, mail.head = 0x[0-9a-f]+, mail.state = QUEUED")
-        self.assertIn("kind = small, reserve = 14", slab)
+        self.assertIn("kind = small", slab)
+        self.assertIn("reserve = 14", slab)
 
     def test_without_masu(self):
         text = gdb(f"source {SCRIPT}", "masu heaps")
