@@ -116,10 +116,15 @@ static bool program_is_large(void) { return supply_used() >= PURGE_KEEP_LEAST; }
 
 /* Nothing of s is out, so no sender can interfere. The only open slab of a class in
  * frequent use stays open. */
+static bool slab_stays(heap *h, slab *s) {
+  if (s->block_size <= TABLE_MAX && heap_slab_is_alone(h, s))
+    return true;
+  slab_retire(h, s);
+  return false;
+}
+
 static void slab_emptied(heap *h, slab *s) {
-  if (s->block_size > TABLE_MAX || !heap_slab_is_alone(h, s))
-    slab_retire(h, s);
-  else if (!s->purged && program_is_large())
+  if (slab_stays(h, s) && !s->purged && program_is_large())
     sparse_join(s, &h->vacant, true);
 }
 
@@ -187,7 +192,7 @@ static size_t slab_purge(heap *h, slab *s) {
   if (need_of(s))
     slab_arm(s);
   else
-    slab_emptied(h, s);
+    slab_stays(h, s); /* and waits no more, even if it had no empty page */
   return bytes;
 }
 
@@ -254,7 +259,10 @@ static void slab_wakes(heap *h, slab *s) {
   set_reserve(s, 0);
   if (opened) {
     slab_open(h, s);
-    slab_arm(s);
+    if (need_of(s))
+      slab_arm(s);
+    else
+      slab_emptied(h, s);
   }
 }
 
