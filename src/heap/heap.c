@@ -111,9 +111,6 @@ internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
   }
 }
 
-/* Small programs are spared what follows. */
-static bool program_is_large(void) { return supply_used() >= PURGE_KEEP_LEAST; }
-
 /* Nothing of s is out, so no sender can interfere. The only open slab of a class in
  * frequent use stays open. */
 static bool slab_stays(heap *h, slab *s) {
@@ -124,7 +121,7 @@ static bool slab_stays(heap *h, slab *s) {
 }
 
 static void slab_emptied(heap *h, slab *s) {
-  if (slab_stays(h, s) && !s->purged && program_is_large())
+  if (slab_stays(h, s) && !s->purged && heap_program_is_large())
     sparse_join(s, &h->vacant, true);
 }
 
@@ -169,7 +166,7 @@ static uint32_t sparse_most(const slab *s) { return s->capacity / 4; }
 /* Asks for an event when the slab becomes sparse, or when half of that is left. reserve
  * is raised first. */
 static void slab_arm(slab *s) {
-  if (LIKELY(!program_is_large()))
+  if (LIKELY(!heap_program_is_large()))
     return;
   uint32_t most = sparse_most(s), out = need_of(s);
   if (out <= most)
@@ -317,12 +314,6 @@ static bool has_few(const slab *s) {
   return free_count(s) < PLENTY && free_count(s) * 8 < s->capacity;
 }
 
-/* Its pages were purged lately? Then in vain. */
-static block *rethread(slab *s) {
-  supply_note_sparse_reuse(os_page());
-  return sparse_thread(s);
-}
-
 /* Takes blocks out of an OPEN slab: its local list, else its mail, else more of what
  * is not threaded. Parks it if nothing remains. *dead: a sender ended it. Every way
  * raises need before it changes the mail word, and touches blocks after. */
@@ -349,7 +340,11 @@ static block *slab_take_blocks(slab *s, bool *dead) {
     return list ? list : chain;
   }
   set_need(s, before + more);
-  return s->purged ? rethread(s) : more ? slab_thread(s, more) : NULL;
+  if (s->purged) {
+    supply_note_sparse_reuse(more * s->block_size);
+    return sparse_thread(s);
+  }
+  return more ? slab_thread(s, more) : NULL;
 }
 
 /* Free blocks from the class's OPEN slabs, oldest first. */

@@ -94,6 +94,9 @@ internal void heap_slab_event(heap *h, slab *s);
 /* The same in a signal handler that interrupted a slow path, of a slab with a reserve. */
 internal void heap_slab_event_nested(slab *s);
 
+/* Small programs are spared whatever purges inside slabs. */
+static inline bool heap_program_is_large(void) { return supply_used() >= PURGE_KEEP_LEAST; }
+
 /* Is s the only open slab of its class? */
 static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
   const list_node *list = &h->avail[s->size_class];
@@ -112,7 +115,7 @@ static inline bool heap_hand_back(heap *h, slab *s) {
     if (s->threaded * s->block_size <= HAND_BACK_BYTES) {
       rest = NULL;
       need = s->threaded;
-    } else if (list_empty(&s->sparse) && supply_used() >= PURGE_KEEP_LEAST) {
+    } else if (list_empty(&s->sparse) && heap_program_is_large()) {
       return false; /* it waits to be purged from now on */
     }
   }

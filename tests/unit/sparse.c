@@ -285,16 +285,19 @@ static int end_heap(void **state) {
 
 static slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
 
+static block *take_one(void) {
+  block **hand = &real.hot.hand[class_of(SIZE)], *b = *hand;
+  if (!b)
+    return heap_refill(&real, class_of(SIZE));
+  *hand = b->next;
+  return b;
+}
+
 /* `slabs` slabs, every block of them out and filled. */
 static void fill(unsigned slabs) {
-  unsigned c = class_of(SIZE);
   for (unsigned i = 0; i < slabs * PER_SLAB; i++) {
-    block *b = real.hot.hand[c];
-    if (b)
-      real.hot.hand[c] = b->next;
-    else
-      assert_non_null(b = heap_refill(&real, c));
-    blocks[i] = memset(b, (int)i | 1, SIZE);
+    assert_non_null(blocks[i] = take_one());
+    memset(blocks[i], (int)i | 1, SIZE);
   }
 }
 
@@ -365,12 +368,7 @@ static void what_is_needed_again_comes_back(void **state) {
     memset(blocks[i], (int)i | 1, SIZE);
   memset(blocks + 8, 0, (PER_SLAB - 8) * sizeof *blocks);
   for (unsigned i = 8; i < PER_SLAB; i++) {
-    unsigned c = class_of(SIZE);
-    block *b = real.hot.hand[c];
-    if (b)
-      real.hot.hand[c] = b->next;
-    else
-      b = heap_refill(&real, c);
+    block *b = take_one();
     assert_ptr_equal(slab_of(b), slab_of(blocks[0])); /* no other is needed */
     blocks[i] = memset(b, (int)i | 1, SIZE);
     assert_int_equal(heap_check(&real), 0);

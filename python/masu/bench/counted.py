@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from masu.bench.measure import SYSTEM, Allocator, Problem, clean_environment, measure
+from masu.bench.measure import SYSTEM, Allocator, Problem, measure
 
 SAMPLE_S = 0.02
 TIMEOUT_S = 240
@@ -90,7 +89,7 @@ def system_calls(command: Sequence[str], allocator: Allocator, environment: dict
         tracer = ["strace", "-f", "-c", "--summary-columns=name,calls", "-o", str(counts)]
         for name, value in allocator.environment().items():
             tracer += ["-E", f"{name}={value}"]  # for the program, not for strace
-        _run(tracer, command, clean_environment(SYSTEM, environment))
+        _run(tracer, command, SYSTEM, environment)
         found = re.findall(r"^\s*(\w+)\s+(\d+)\s*$", counts.read_text(), re.MULTILINE)
     return {name: float(count) for name, count in found if name != "total"}
 
@@ -112,7 +111,7 @@ def _outside(command: Sequence[str], allocator: Allocator, environment: dict[str
             "valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--compress-strings=no",
             "--compress-pos=no", "--log-file=/dev/null",
         ]  # fmt: skip
-        _run(tracer, command, clean_environment(allocator, environment))
+        _run(tracer, command, allocator, environment)
         if not out.exists():
             raise Problem("callgrind says nothing")
         return _own_costs(out.read_text().splitlines(), Path(command[0]).name)
@@ -133,15 +132,9 @@ def _own_costs(lines: Sequence[str], program: str) -> int:
     return total
 
 
-def _run(tracer: list[str], command: Sequence[str], environment: dict[str, str]) -> None:
+def _run(tracer: list[str], command: Sequence[str], allocator: Allocator, environment: dict[str, str]) -> None:
     if not shutil.which(tracer[0]):
         raise Problem(f"{tracer[0]} is not installed")
-    try:
-        done = subprocess.run(
-            [*tracer, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace", timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise Problem(f"under {tracer[0]} it takes more than {TIMEOUT_S} s") from None
-    if done.returncode:
-        raise Problem(f"under {tracer[0]} it ends with {done.returncode}: {done.stderr.strip()[-200:]}")
+    usage = measure([*tracer, *command], allocator, environment=environment, timeout=TIMEOUT_S)
+    if usage.status:
+        raise Problem(f"under {tracer[0]} it ends with {usage.status}: {usage.errors.strip()[-200:]}")

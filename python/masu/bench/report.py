@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from masu.bench.allocators import AGAIN, OURS, Contender
+from masu.bench.allocators import AGAIN, LEAST, OURS, Contender
 from masu.bench.cases import Case, Figure
 from masu.bench.rounds import shown
 from masu.bench.run import Measured, best_of
@@ -52,16 +52,15 @@ class Line:
 
 def lines(cases: Sequence[tuple[Case, str]], measured: dict[str, Measured], contenders: Sequence[Contender]) -> list[Line]:
     rivals = [c.name for c in contenders if c.is_peer]
-    floors = [c.name for c in contenders if c.floor]
     return [
-        _line(case, name, figure, measured[name], rivals, floors)
+        _line(case, name, figure, measured[name], rivals)
         for case, name in cases
         if name in measured
         for figure in case.figures
     ]
 
 
-def _line(case: Case, name: str, figure: Figure, m: Measured, rivals: list[str], floors: list[str]) -> Line:
+def _line(case: Case, name: str, figure: Figure, m: Measured, rivals: list[str]) -> Line:
     def values(contender: str) -> list[float]:
         return m.values.get(contender, {}).get(figure.key, [])
 
@@ -76,7 +75,7 @@ def _line(case: Case, name: str, figure: Figure, m: Measured, rivals: list[str],
         name, case.family, figure, case.published,
         {contender: estimate(values(contender)) for contender in m.values if values(contender)},
         m.missing, m.rounds, best, to(best), to("system"),
-        next((found for floor in floors if not figure.memory and (found := to(floor))), None), to(AGAIN),
+        None if figure.memory else to(LEAST), to(AGAIN),
     )  # fmt: skip
 
 
