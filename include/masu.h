@@ -94,6 +94,28 @@ MASU_API int masu_mallopt(int parameter, int value);
  * (read-only) or EINVAL (value). */
 MASU_API int masu_ctl(const char *name, uint64_t *old_value, const uint64_t *new_value);
 
+/* ---- Latency ---- */
+
+typedef struct masu_prewarm_class {
+  size_t size;  /* bytes of a block, up to 2 MiB */
+  size_t count; /* so many at the same time */
+} masu_prewarm_class;
+
+/* Prepares memory, so that allocation makes no system call and takes no page fault: room
+ * for so many blocks of each class and for `bytes` more, in blocks of up to 2 MiB. The
+ * memory is made resident now and stays so when it is freed, until malloc_trim or
+ * masu_prewarm(0, NULL, 0), which ends it; the amounts of several calls add up. Holds for
+ * threads that have allocated before, as long as the whole program stays within what is
+ * prepared; how the blocks of different threads and sizes share slabs costs up to 1 MiB
+ * for each thread and class. A free may still wake the helper thread (option `helper`).
+ * classes may be NULL if n is 0. Returns 0, EINVAL (a size above 2 MiB) or ENOMEM, in
+ * which case nothing is kept that was not before. */
+MASU_API int masu_prewarm(size_t bytes, const masu_prewarm_class *classes, size_t n);
+/* Locks what masu has made accessible so far, and its own tables, in memory (mlock), or
+ * unlocks it if `lock` is 0. Locked memory doesn't go back to the system. Returns 0 or what
+ * mlock said (ENOMEM, EPERM: RLIMIT_MEMLOCK), in which case nothing is locked. */
+MASU_API int masu_lock(int lock);
+
 /* Walks every structure and compares it with the invariants in the headers.
  * Returns 0, or prints the first violation to stderr and returns 1. Other
  * threads must not call the library meanwhile. Meant for tests; slow. */

@@ -78,6 +78,8 @@ internal void figures_read(figures *f) {
   thread_leave(h);
 }
 
+internal_def _Atomic(void (*)(void)) stats_hook;
+
 static size_t held(const figures *f) { return f->supply.used + f->supply.direct; }
 
 PUBLIC void masu_malloc_stats(void) {
@@ -103,6 +105,9 @@ PUBLIC void masu_malloc_stats(void) {
              f.classes[c].in_use * 100 / f.classes[c].blocks);
   if (f.large_blocks)
     report("  %10s %10s %12zu %12zu", "larger", "", f.large_blocks, f.large_bytes / KIB);
+  void (*more)(void) = load_relaxed(&stats_hook);
+  if (more)
+    more();
 }
 
 /* ---- The C library's questions ---- */

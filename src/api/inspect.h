@@ -25,4 +25,7 @@ typedef struct figures {
  * either way. All 0 from a signal handler that interrupted masu. */
 internal void figures_read(figures *f);
 
+/* Called at the end of masu_malloc_stats: what the layers above have to report. */
+internal_data _Atomic(void (*)(void)) stats_hook;
+
 #endif

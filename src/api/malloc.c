@@ -5,6 +5,7 @@
 
 #include "api/fast.h"
 #include "api/foreign.h"
+#include "api/limb.h"
 #include "heap/helper.h"
 #include "heap/roster.h"
 #include "os/report.h"
@@ -116,16 +117,21 @@ internal NOINLINE void *malloc_larger(size_t size) {
   return b;
 }
 
+internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty) {
+  unsigned c = class_aligned(size, align);
+  *dirty = size;
+  return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, dirty);
+}
+
 internal void *malloc_aligned(size_t align, size_t size) {
   size_t dirty;
-  unsigned c = class_aligned(size, align);
-  return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, &dirty);
+  return malloc_aligned_dirty(align, size, &dirty);
 }
 
 /* No more of a slow path than it takes to keep a signal handler out. */
 static bool free_to_front(slab *s) {
   heap *h = thread_heap();
-  if (!h)
+  if (!h || load_relaxed(&s->owner))
     return false;
   thread_busy = true;
   compiler_fence();
@@ -136,11 +142,18 @@ static bool free_to_front(slab *s) {
   return kept;
 }
 
+static void give_large(slab *s) {
+  account *a = heap_account_of(s);
+  size_t size = s->block_size;
+  large_give(s);
+  account_discharge(a, size);
+}
+
 internal void free_entered(heap *h, void *p) {
   map_entry e = map_get(p);
   slab *s = map_entry_descriptor(e);
   if (s->kind != SLAB_SMALL)
-    large_give(s);
+    give_large(s);
   else if (!h)
     heap_deliver(s, p, p, 1);
   else if (map_entry_tag(e) == h->hot.tag)
@@ -162,6 +175,11 @@ internal NOINLINE void free_slow(void *p) {
     checked_give(s, p);
   if (UNLIKELY(thread_busy)) {
     thread_defer_free(p);
+    return;
+  }
+  heap *limb = thread_limb;
+  if (UNLIKELY(limb != NULL) && (limb = limb_tagged(map_entry_tag(e)))) {
+    limb_free(limb, s, p);
     return;
   }
   if (s->kind != SLAB_SMALL && free_to_front(s))
@@ -237,17 +255,25 @@ static bool fits_in_place(const slab *s, size_t size) {
 }
 
 static void *resize_large(slab *s, size_t size) {
-  if (thread_busy || size <= TABLE_MAX)
+  account *a = heap_account_of(s);
+  size_t before = s->block_size;
+  if (thread_busy || size <= TABLE_MAX || size > LARGE_MOST)
+    return NULL;
+  size_t more = ROUND_UP(size, SLICE_SIZE);
+  more = more > before ? more - before : 0;
+  if (!account_charge(a, more))
     return NULL;
   heap *h = thread_enter_if_joined();
   void *p = large_resize(s, size);
   thread_leave(h);
+  account_discharge(a, p ? before + more - s->block_size : more);
   return p;
 }
 
 static void *realloc_by_copy(const slab *s, void *p, size_t size) {
   size_t kept = min_size(s->block_size, size);
-  void *q = malloc_fast(size);
+  account *a = heap_account_of(s);
+  void *q = UNLIKELY(a != NULL) ? limb_malloc(a, size) : malloc_fast(size);
   if (LIKELY(q != NULL)) {
     memcpy(q, p, kept);
     free_fast(p);

@@ -11,6 +11,8 @@ internal void *malloc_slow(size_t size);
 internal void *malloc_larger(size_t size);
 /* At a multiple of align, a power of two. NULL with errno ENOMEM. */
 internal void *malloc_aligned(size_t align, size_t size);
+/* *dirty: so many bytes at the start may not be zero. */
+internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty);
 /* p is NULL, foreign, large, or another heap's. */
 internal void free_slow(void *p);
 /* Inside a slow path: a block of any slab; h is the thread's heap, or NULL. */

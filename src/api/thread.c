@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <pthread.h>
 
+#include "api/limb.h"
 #include "api/malloc.h"
 #include "heap/helper.h"
 #include "heap/roster.h"
@@ -33,14 +34,20 @@ internal heap *thread_heap(void) {
 
 /* ---- Joining and leaving ---- */
 
+internal_def _Atomic(void (*)(void)) thread_exit_hook;
+
 /* Runs once per round of destructors in which the thread has a heap. */
 static void thread_exits(void *rounds_so_far) {
+  void (*hook)(void) = load_relaxed(&thread_exit_hook);
+  if (hook)
+    hook(); /* may allocate */
   heap *h = thread_heap();
   if (!h)
     return;
   thread_busy = true;
   h->busy = true;
   compiler_fence();
+  limbs_leave();
   if (helper_is_running()) /* which sees to the hands, unless a new thread has them */
     heap_flush_slots(h);
   else
@@ -80,7 +87,7 @@ static heap *thread_join(void) {
   if (rounds == THREAD_ROUNDS || !find_exit_key(&key))
     return NULL;
   thread_busy = true;
-  heap *h = roster_join();
+  heap *h = roster_join(NULL);
   if (h)
     thread_hot = &h->hot;
   compiler_fence();

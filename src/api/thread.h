@@ -28,6 +28,9 @@ internal_data const heap_hot thread_none[THREAD_ROUNDS + 1];
 thread_local_data heap_hot *thread_hot;
 thread_local_data bool thread_busy;
 
+/* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
+internal_data _Atomic(void (*)(void)) thread_exit_hook;
+
 /* Enters a slow path that needs a heap; NULL: there is none to be had. The caller
  * has seen that thread_busy is false. */
 internal heap *thread_enter(void);

@@ -24,6 +24,30 @@ internal void heap_init(heap *h, map_tag tag) {
   list_init(&h->sparse_old);
 }
 
+/* ---- Accounts ---- */
+
+/* What s is charged for. */
+static size_t charged(const slab *s) {
+  return (s->threaded - (s->purged ? sparse_blocks(s) : 0)) * s->block_size;
+}
+
+static void discharge(const slab *s) {
+  account *a = heap_account_of(s);
+  if (UNLIKELY(a != NULL))
+    account_discharge(a, charged(s));
+}
+
+static void slab_let_go(slab *s) {
+  discharge(s);
+  slab_release(s);
+}
+
+/* The descriptor of a slab that a sender ended. */
+static void slab_dissolve(slab *s) {
+  discharge(s);
+  slab_descriptor_give(s);
+}
+
 /* ---- Slabs coming and going ---- */
 
 static uint32_t need_of(const slab *s) { return load_relaxed(&s->need); }
@@ -65,7 +89,7 @@ static void slab_open(heap *h, slab *s) {
 static void slab_bury(slab *s) {
   list_remove(&s->avail);
   sparse_leave(s);
-  slab_descriptor_give(s);
+  slab_dissolve(s);
 }
 
 /* An OPEN slab of which every block is on the local list leaves the heap's list.
@@ -75,7 +99,7 @@ static void slab_retire(heap *h, slab *s) {
   sparse_leave(s);
   slab *before = exchange_acq_rel(&h->spare[s->size_class], s);
   if (before)
-    slab_release(before);
+    slab_let_go(before);
   bell_ring();
 }
 
@@ -184,7 +208,8 @@ static size_t slab_purge(heap *h, slab *s) {
     slab_bury(s);
     return 0;
   }
-  size_t bytes = sparse_purge(s);
+  size_t before = charged(s), bytes = sparse_purge(s);
+  account_discharge(load_relaxed(&h->account), before - charged(s));
   set_need(s, need_of(s) - 1);
   if (need_of(s))
     slab_arm(s);
@@ -293,7 +318,7 @@ static bool queue_drain(heap *h) {
       if (!need_of(s))
         slab_emptied(h, s);
     } else {
-      slab_descriptor_give(s);
+      slab_dissolve(s);
     }
     s = next;
   }
@@ -315,9 +340,10 @@ static bool has_few(const slab *s) {
 }
 
 /* Takes blocks out of an OPEN slab: its local list, else its mail, else more of what
- * is not threaded. Parks it if nothing remains. *dead: a sender ended it. Every way
- * raises need before it changes the mail word, and touches blocks after. */
-static block *slab_take_blocks(slab *s, bool *dead) {
+ * is not threaded, if the account allows. Parks it if nothing remains. *dead: a sender
+ * ended it. Every way raises need before it changes the mail word, and touches blocks
+ * after. */
+static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
   uint32_t before = out_of(s), count;
   uint32_t more = s->free ? 0 : s->purged ? sparse_step(s) : slab_unthreaded_step(s);
   block *list = s->free, *chain = NULL;
@@ -339,6 +365,11 @@ static block *slab_take_blocks(slab *s, bool *dead) {
     slab_arm(s);
     return list ? list : chain;
   }
+  if (!account_charge(load_relaxed(&h->account), more * s->block_size)) {
+    set_need(s, before);
+    h->refused = true;
+    return NULL;
+  }
   set_need(s, before + more);
   if (s->purged) {
     supply_note_sparse_reuse(more * s->block_size);
@@ -351,7 +382,8 @@ static block *slab_take_blocks(slab *s, bool *dead) {
 static block *refill_from_open(heap *h, unsigned size_class) {
   list_node *list = &h->avail[size_class];
   unsigned rotations = ROTATIONS;
-  while (!list_empty(list)) {
+  h->refused = false;
+  while (!list_empty(list) && !h->refused) {
     slab *s = CONTAINER_OF(list->next, slab, avail);
     bool dead;
     if (list->prev != &s->avail && rotations && s->free && has_few(s)) {
@@ -360,7 +392,7 @@ static block *refill_from_open(heap *h, unsigned size_class) {
       list_push_back(list, &s->avail);
       continue;
     }
-    block *blocks = slab_take_blocks(s, &dead);
+    block *blocks = slab_take_blocks(h, s, &dead);
     if (blocks)
       return blocks;
     if (dead)
@@ -382,14 +414,16 @@ internal block *heap_refill(heap *h, unsigned size_class) {
   do
     list = refill_from_open(h, size_class);
   while (!list && queue_drain(h));
-  if (!list) {
+  if (!list && !h->refused) {
     slab *s = slab_find(h, size_class);
     bool dead;
     if (!s)
       return NULL;
     list_push_front(&h->avail[size_class], &s->avail);
-    list = slab_take_blocks(s, &dead);
+    list = slab_take_blocks(h, s, &dead);
   }
+  if (UNLIKELY(!list))
+    return NULL;
   h->hot.hand[size_class] = list->next;
   return list;
 }
@@ -405,6 +439,10 @@ static void slot_flush(send_slot *slot) {
 
 internal void heap_send(heap *h, slab *s, block *b) {
   send_slot *slot = &h->slots[((uintptr_t)s >> 7) % SLOT_COUNT];
+  if (UNLIKELY(heap_account_of(s) != NULL)) {
+    heap_deliver(s, b, b, 1);
+    return;
+  }
   if (slot->slab != s) {
     slot_flush(slot);
     slot->slab = s;
@@ -463,7 +501,7 @@ internal size_t heap_give_back_spares(heap *h) {
     slab *s = load_relaxed(&h->spare[c]) ? exchange_acq_rel(&h->spare[c], NULL) : NULL;
     if (s) {
       bytes += s->slices * SLICE_SIZE;
-      slab_release(s);
+      slab_let_go(s);
     }
   }
   for (unsigned i = 0; i < FRONT_COUNT; i++) {
@@ -511,6 +549,36 @@ internal void heap_flush(heap *h) {
       b = next;
     }
   }
+}
+
+/* ---- Accounts that end ---- */
+
+/* On a list or not: a parked one is on none, one that a sender ended has no memory. */
+static void release_if_charged(slab *s, void *a) {
+  if (heap_account_of(s) != a)
+    return;
+  if (s->kind != SLAB_SMALL) {
+    large_give(s);
+    return;
+  }
+  sparse_leave(s);
+  if (mail_state_of(load_acquire(&s->mail)) == MAIL_DEAD)
+    slab_descriptor_give(s);
+  else
+    slab_release(s);
+}
+
+internal void heap_release_account(account *a) { slab_for_each(release_if_charged, a); }
+
+internal void heap_forget_all(heap *h) {
+  heap_init(h, h->hot.tag);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    h->hot.hand[c] = NULL;
+    store_relaxed(&h->spare[c], NULL);
+  }
+  store_relaxed(&h->queue, NULL);
+  h->is_blank = true;
+  store_release(&h->account, NULL); /* from now on the helper looks at it */
 }
 
 /* ---- After fork ---- */

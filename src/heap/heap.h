@@ -17,6 +17,7 @@
 #ifndef MASU_HEAP_HEAP_H
 #define MASU_HEAP_HEAP_H
 
+#include "heap/account.h"
 #include "heap/large.h"
 #include "heap/slab.h"
 #include "pages/purge.h"
@@ -55,6 +56,8 @@ typedef struct heap {
   bool sealed;      /* lost in fork: never used again */
   bool needs_repair; /* cut off by fork, not recounted yet */
   bool is_parked;
+  bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
+  bool refused;     /* the last refill met the hard limit of the account */
   uint32_t ticks;   /* slow paths since the last upkeep */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
   list_node avail[CLASS_COUNT];
@@ -65,6 +68,12 @@ typedef struct heap {
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
   struct heap *parked; /* next parked one */
+
+  /* A limb, the part of a named heap that one thread allocates from: whose. NULL: a
+   * thread's own heap, or a limb whose named heap was destroyed. */
+  _Atomic(account *) account;
+  struct heap *host;    /* of a limb in use: the own heap of the thread that uses it */
+  struct heap *sibling; /* next limb of the same thread */
 
   /* Other threads'. */
   _Alignas(128) _Atomic(slab *) queue;
@@ -86,16 +95,25 @@ static ALWAYS_INLINE block **heap_hand_at(heap_hot *hot, size_t offset) {
 
 internal void heap_init(heap *h, map_tag tag);
 
+/* Whose account a block of s is on; NULL: nobody's. */
+static inline account *heap_account_of(const slab *s) {
+  const heap *h = load_relaxed(&s->owner);
+  return UNLIKELY(h != NULL) ? load_relaxed(&h->account) : NULL;
+}
+
 /* Fills the hand of the class, which is empty, and returns its first block; NULL:
- * out of memory. */
+ * out of memory, or of what the account allows (refused). */
 internal block *heap_refill(heap *h, unsigned size_class);
 /* The owner's free of a block of s has counted s->need down to 0. */
 internal void heap_slab_event(heap *h, slab *s);
 /* The same in a signal handler that interrupted a slow path, of a slab with a reserve. */
 internal void heap_slab_event_nested(slab *s);
 
-/* Small programs are spared whatever purges inside slabs. */
-static inline bool heap_program_is_large(void) { return supply_used() >= PURGE_KEEP_LEAST; }
+/* Small programs are spared whatever purges inside slabs, and those that want no page
+ * faults. */
+static inline bool heap_program_is_large(void) {
+  return supply_used() >= PURGE_KEEP_LEAST && !supply_is_prewarmed();
+}
 
 /* Is s the only open slab of its class? */
 static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
@@ -130,7 +148,8 @@ static inline bool heap_hand_back(heap *h, slab *s) {
 }
 /* Frees a block of an own slab, as the fast path does. */
 internal void heap_free_own(heap *h, slab *s, block *b);
-/* Frees a block of another heap's slab; it may wait in a slot. */
+/* Frees a block of another heap's slab; it may wait in a slot, but for those of a
+ * limb, so that a named heap can be destroyed. */
 internal void heap_send(heap *h, slab *s, block *b);
 /* Frees blocks of a small slab, from any thread, at once. */
 internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count);
@@ -161,6 +180,11 @@ internal size_t heap_give_back_spares(heap *h);
 /* Empties slots, and hands too, for a heap that nobody will use for a while. */
 internal void heap_flush_slots(heap *h);
 internal void heap_flush(heap *h);
+/* The memory of every slab and large block of the account goes back, whatever is out;
+ * nobody uses the heaps meanwhile. */
+internal void heap_release_account(account *a);
+/* Afterwards: blank and on no account. */
+internal void heap_forget_all(heap *h);
 /* In a forked child: recounts the slabs of all heaps marked needs_repair, whose
  * threads were anywhere in a fast path. */
 internal void heap_repair_all(void);

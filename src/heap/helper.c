@@ -11,6 +11,8 @@ static atomic_u32 running;
 static atomic_u32 initial_thread_ended;
 
 static void add_spares(heap *h, void *any) {
+  if (load_acquire(&h->account))
+    return;
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     *(bool *)any |= load_relaxed(&h->spare[c]) != NULL;
   for (unsigned i = 0; i < FRONT_COUNT; i++)

@@ -8,6 +8,7 @@
 static struct {
   heap *all;
   heap *parked, *last_parked; /* joined from the front */
+  heap *blank;
   unsigned parked_count;
   uint32_t tags; /* given out */
   heap *orphan;
@@ -60,12 +61,17 @@ static void parked_push_back(heap *h) {
 
 /* Lock held. One pass over all slabs serves all heaps that fork cut off: until then
  * each of them is parked, so nobody uses them. */
-static heap *parked_pop(void) {
-  heap *h = roster.parked;
+static void repair(void) {
   if (UNLIKELY(roster.repair)) {
     heap_repair_all();
     clear_repair();
   }
+}
+
+/* Lock held. */
+static heap *parked_pop(void) {
+  heap *h = roster.parked;
+  repair();
   if (h) {
     roster.parked = h->parked;
     if (!roster.parked)
@@ -76,26 +82,88 @@ static heap *parked_pop(void) {
   return h;
 }
 
-internal heap *roster_join(void) {
+/* Lock held. */
+static void limb_push(account *a, heap *h) {
+  h->parked = a->parked;
+  h->is_parked = true;
+  h->host = NULL;
+  a->parked = h;
+}
+
+/* Lock held. */
+static heap *limb_pop(account *a) {
+  heap *h = a->parked;
+  repair();
+  if (h) {
+    a->parked = h->parked;
+    h->is_parked = false;
+  }
+  return h;
+}
+
+/* Lock held. */
+static void blank_push(heap *h) {
+  h->parked = roster.blank;
+  h->is_parked = true;
+  h->host = NULL;
+  roster.blank = h;
+}
+
+/* Lock held. */
+static heap *blank_pop(void) {
+  heap *h = roster.blank;
+  if (h) {
+    roster.blank = h->parked;
+    h->is_parked = h->is_blank = false;
+  }
+  return h;
+}
+
+/* A parked heap's blocks are the program's: it doesn't become a limb. */
+internal heap *roster_join(account *a) {
   lock_take(LOCK_ROSTER);
-  heap *h = parked_pop();
+  heap *h = a ? limb_pop(a) : parked_pop();
+  if (!h)
+    h = blank_pop();
   if (!h)
     h = heap_make();
+  if (h)
+    store_relaxed(&h->account, a);
   lock_drop(LOCK_ROSTER);
   return h;
 }
 
 internal void roster_leave(heap *h) {
+  account *a = load_relaxed(&h->account);
   lock_take(LOCK_ROSTER);
-  parked_push_front(h);
-  roster.untidy = true;
+  if (a) {
+    limb_push(a, h);
+  } else if (h->is_blank) {
+    blank_push(h);
+  } else {
+    parked_push_front(h);
+    roster.untidy = true;
+  }
   lock_drop(LOCK_ROSTER);
   bell_ring(); /* mail that came to its slabs is the helper's to find */
 }
 
+internal void roster_release_account(account *a) {
+  heap_release_account(a);
+  lock_take(LOCK_ROSTER);
+  for (heap *h = roster.all; h; h = h->next) {
+    if (load_relaxed(&h->account) != a)
+      continue;
+    heap_forget_all(h);
+    if (h->is_parked)
+      blank_push(h);
+  }
+  lock_drop(LOCK_ROSTER);
+}
+
 internal heap *roster_orphan(void) {
   if (!roster.orphan)
-    roster.orphan = roster_join();
+    roster.orphan = roster_join(NULL);
   return roster.orphan;
 }
 
@@ -156,7 +224,8 @@ internal void roster_for_each(void (*visit)(heap *h, void *context), void *conte
 }
 
 static void give_back(heap *h, void *bytes) {
-  *(size_t *)bytes += heap_give_back_spares(h);
+  if (!load_acquire(&h->account))
+    *(size_t *)bytes += heap_give_back_spares(h);
 }
 
 internal size_t roster_give_back_spares(void) {
@@ -191,13 +260,20 @@ internal unsigned roster_count(void) {
 
 internal void roster_fork_child(heap *mine) {
   for (heap *h = roster.all; h; h = h->next) {
-    if (h == mine || h == roster.orphan || h->sealed || h->is_parked)
+    if (h == mine || h == roster.orphan || h->sealed || h->is_parked ||
+        (mine && h->host == mine))
       continue;
     if (h->busy) {
       h->sealed = true;
       continue;
     }
     h->needs_repair = roster.repair = true;
-    parked_push_front(h);
+    account *a = load_relaxed(&h->account);
+    if (a)
+      limb_push(a, h);
+    else if (h->is_blank)
+      blank_push(h);
+    else
+      parked_push_front(h);
   }
 }

@@ -5,6 +5,9 @@
  * behind. The helper takes parked heaps off the roster, tidies them and puts them
  * back. Whoever took a heap off the roster is its owner until it is parked again.
  *
+ * Limbs, the heaps that threads use of a named heap, are parked on their account, and
+ * only a thread that uses the named heap inherits them. The helper leaves them alone.
+ *
  * Past a thread's last destructor, where nothing would ever park a heap again, and
  * where no heap can be made, memory comes from one orphan heap under LOCK_ORPHAN.
  *
@@ -18,19 +21,25 @@
 
 #include "heap/heap.h"
 
-/* A heap for the calling thread; NULL: out of memory or of tags. */
-internal heap *roster_join(void);
-/* The thread gives its heap up. */
+/* A heap for the calling thread; NULL: out of memory or of tags. a: a limb on this
+ * account, one that an ended thread left if there is any; NULL: an own heap. */
+internal heap *roster_join(account *a);
+/* The thread gives its heap, or limb, up. */
 internal void roster_leave(heap *h);
+/* Everything that heaps on the account hold goes back, whatever is out; they become
+ * blank heaps, those that are parked anybody's. The account's heaps must not be used
+ * meanwhile. */
+internal void roster_release_account(account *a);
 /* The orphan heap; LOCK_ORPHAN is held while it is used. NULL: out of memory. */
 internal heap *roster_orphan(void);
 
-/* Visits every parked heap, each off the roster meanwhile: the visitor owns it. */
+/* Visits every parked heap but limbs, each off the roster meanwhile: the visitor owns
+ * it. */
 internal void roster_visit_parked(void (*visit)(heap *h, void *context), void *context);
 /* heap_flush and heap_tidy; is there a heap that was parked since? */
 internal void roster_tidy_parked(void);
 internal bool roster_is_untidy(void);
-/* Gives back what all heaps keep ready; returns bytes. */
+/* Gives back what all heaps but limbs keep ready; returns bytes. */
 internal size_t roster_give_back_spares(void);
 /* Visits every heap that isn't sealed; a heap in use may change meanwhile. */
 internal void roster_for_each(void (*visit)(heap *h, void *context), void *context);
@@ -39,7 +48,8 @@ internal unsigned roster_count(void);
  * have heaps must leave them alone meanwhile. */
 internal unsigned roster_check(void);
 
-/* In a forked child, with all locks held: `mine` is the caller's heap or NULL. */
+/* In a forked child, with all locks held: `mine` is the caller's heap or NULL; it
+ * keeps its limbs as well. */
 internal void roster_fork_child(heap *mine);
 
 #endif

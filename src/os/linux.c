@@ -109,6 +109,13 @@ internal bool os_purge(void *p, size_t size) {
   return advise(p, size, MADV_DONTNEED);
 }
 
+internal int os_lock_memory(void *p, size_t size, bool lock) {
+  int saved = errno;
+  int why = syscall(lock ? SYS_mlock : SYS_munlock, p, size) == 0 ? 0 : errno;
+  errno = saved;
+  return why;
+}
+
 internal void os_avoid_huge_pages(void *p, size_t size) {
   advise(p, size, MADV_NOHUGEPAGE);
 }

@@ -16,7 +16,10 @@
 #include "base/attr.h"
 
 typedef enum lock_rank {
+  LOCK_POOLS,    /* shared pools that grow; like the next held while memory is allocated */
+  LOCK_SIZED,    /* the depots of sized blocks */
   LOCK_ORPHAN,   /* the heap of threads past their last destructor */
+  LOCK_FORMS,    /* the lists of named heaps, pools and depots; limbs that end */
   LOCK_ROSTER,   /* the lists of heaps */
   LOCK_SUPPLY,   /* regions, free runs, purging */
   LOCK_MAPPINGS, /* ranges kept for blocks above a huge page */

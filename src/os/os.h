@@ -37,6 +37,8 @@ internal bool os_grow_in_place(void *p, size_t old_size, size_t new_size);
 /* Moves a mapping to a target that os_reserve gave (replaced); sizes as above.
  * False: refused, nothing changed. */
 internal bool os_move(void *p, size_t old_size, void *target, size_t new_size);
+/* Keeps resident memory resident, or no longer. 0 or an errno value. */
+internal int os_lock_memory(void *p, size_t size, bool lock);
 /* No huge pages here, whatever the system does by default. */
 internal void os_avoid_huge_pages(void *p, size_t size);
 /* Bytes of this process that are resident, huge pages included. */

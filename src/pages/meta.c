@@ -7,14 +7,22 @@
 enum { META_ALIGN = 128 };
 #define META_CHUNK (1 * MIB)
 
+/* At the end of each chunk. */
+typedef struct meta_chunk {
+  struct meta_chunk *before;
+  char *start;
+} meta_chunk;
+
 static struct {
   char *next, *end; /* what is left of the newest chunk; guarded by LOCK_META */
+  meta_chunk *chunks;
   atomic_u64 used;
 } meta;
 
 /* Objects larger than a chunk get a chunk of their own size. Where address space
  * is short, a chunk just large enough is tried. */
 static bool meta_refill(size_t size) {
+  size += sizeof(meta_chunk);
   size_t wanted = max_size(META_CHUNK, ROUND_UP(size, 64 * KIB));
   char *chunk = os_map(wanted, 64 * KIB);
   if (!chunk) {
@@ -25,7 +33,9 @@ static bool meta_refill(size_t size) {
     return false;
   os_avoid_huge_pages(chunk, wanted);
   meta.next = chunk;
-  meta.end = chunk + wanted;
+  meta.end = chunk + wanted - sizeof(meta_chunk);
+  *(meta_chunk *)(void *)meta.end = (meta_chunk){meta.chunks, chunk};
+  meta.chunks = (meta_chunk *)(void *)meta.end;
   return true;
 }
 
@@ -40,6 +50,25 @@ internal void *meta_alloc(size_t size) {
   }
   lock_drop(LOCK_META);
   return object;
+}
+
+internal bool meta_prewarm(size_t size) {
+  lock_take(LOCK_META);
+  bool room = size <= (size_t)(meta.end - meta.next) || meta_refill(size);
+  if (room)
+    for (volatile char *p = meta.next; p < meta.end; p += os_page())
+      *p = 0;
+  lock_drop(LOCK_META);
+  return room;
+}
+
+internal int meta_lock(bool lock) {
+  int why = 0;
+  lock_take(LOCK_META);
+  for (meta_chunk *c = meta.chunks; c && !why; c = c->before)
+    why = os_lock_memory(c->start, (size_t)((char *)(c + 1) - c->start), lock);
+  lock_drop(LOCK_META);
+  return why;
 }
 
 internal size_t meta_used(void) { return load_relaxed(&meta.used); }

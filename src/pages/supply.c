@@ -48,6 +48,7 @@ static struct {
   size_t unmapped; /* bytes of mappings, not asked for again so far */
   uint64_t unmapped_at;
   uint64_t sparse_purged_at; /* ms */
+  size_t prewarmed; /* bytes of free memory asked for */
   supply_figures figures;
 } supply;
 
@@ -92,7 +93,8 @@ static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
   supply.figures.idle += slice_bytes(idle_slices(page));
 }
 
-static atomic_word used_now; /* figures.used, for who has not the lock */
+/* figures.used and supply.prewarmed, for who has not the lock. */
+static atomic_word used_now, prewarmed_now;
 
 static void count_used(size_t more, size_t less) {
   supply.figures.used += more - less;
@@ -378,7 +380,7 @@ internal bool supply_extend(hpage *page, char *start, unsigned from, unsigned to
 /* Puts a page with idle slices at the end of the aging queue. */
 static void aging_enter(hpage *page, uint64_t now) {
   page->visited = now;
-  page->idle = idle_slices(page);
+  page->idle = page->prewarmed ? 0 : idle_slices(page);
   list_remove(&page->aging);
   if (page->idle)
     list_push_back(&supply.aging, &page->aging);
@@ -426,6 +428,7 @@ static uint32_t lowest_bits(uint32_t mask, size_t most) {
  * `floor`, or (unless `any_age`) the oldest page isn't due. With the lock held. */
 static size_t purge_oldest(uint64_t now, size_t budget, size_t floor, bool any_age) {
   size_t done = 0;
+  floor += supply.prewarmed;
   uint64_t delay = option_get(OPTION_purge_delay);
   while (done < budget && !list_empty(&supply.aging) && supply.figures.idle > floor) {
     hpage *page = CONTAINER_OF(supply.aging.next, hpage, aging);
@@ -489,11 +492,89 @@ static void age_everything(uint64_t now) {
         aging_enter(&r->pages[i], now);
 }
 
+/* ---- Preparing ---- */
+
+/* Makes all of a page resident, what is in use included: adding 0 to a byte is harmless
+ * whoever uses it. Called and left with the lock held, which is dropped meanwhile. */
+static void page_touch(hpage *page) {
+  uint32_t fresh = ~(page->used | page->dirty);
+  page_update(page, page->used | fresh, page->dirty);
+  supply.in_transit++;
+  lock_drop(LOCK_SUPPLY);
+  for (size_t at = 0; at < HUGE_SIZE; at += os_page())
+    add_relaxed((_Atomic(char) *)(page->base + at), 0);
+  for (uint32_t left = fresh; left; left &= left - 1)
+    map_set(page->base + bit_low32(left) * SLICE_SIZE, 1, MAP_NONE);
+  lock_take(LOCK_SUPPLY);
+  supply.in_transit--;
+  page_update(page, page->used & ~fresh, page->dirty | fresh);
+  page->purged &= ~fresh;
+}
+
+/* The next committed page that isn't prewarmed. */
+static hpage *page_to_prewarm(void) {
+  for (region *r = supply.regions; r; r = r->next)
+    for (unsigned i = 0; i < r->touched; i++)
+      if (r->pages[i].committed && !r->pages[i].prewarmed)
+        return &r->pages[i];
+  return NULL;
+}
+
+static void prewarm_pages(void) {
+  hpage *page;
+  while ((page = page_to_prewarm())) {
+    page->prewarmed = true; /* from now on nothing of it is purged */
+    aging_enter(page, os_now_ms());
+    page_touch(page);
+  }
+}
+
+static void end_prewarming(void) {
+  supply.prewarmed = 0;
+  store_relaxed(&prewarmed_now, 0);
+  for (region *r = supply.regions; r; r = r->next)
+    for (unsigned i = 0; i < r->touched; i++)
+      r->pages[i].prewarmed = false;
+  age_everything(os_now_ms());
+}
+
+internal bool supply_prewarm(size_t size) {
+  bool enough = true;
+  lock_take(LOCK_SUPPLY);
+  prepare_lists();
+  while (enough && supply.figures.committed < supply.figures.used + supply.prewarmed + size)
+    enough = grow();
+  if (!size) {
+    end_prewarming();
+  } else if (enough) {
+    supply.prewarmed += size;
+    store_relaxed(&prewarmed_now, supply.prewarmed);
+    prewarm_pages();
+  }
+  lock_drop(LOCK_SUPPLY);
+  return enough;
+}
+
+internal bool supply_is_prewarmed(void) { return load_relaxed(&prewarmed_now) != 0; }
+
+internal int supply_lock(bool lock) {
+  int why = 0;
+  lock_take(LOCK_SUPPLY);
+  for (region *r = supply.regions; r && !why; r = r->next)
+    for (unsigned i = 0; i < r->touched && !why; i++)
+      if (r->pages[i].committed)
+        why = os_lock_memory(r->pages[i].base, HUGE_SIZE, lock);
+  lock_drop(LOCK_SUPPLY);
+  return why;
+}
+
+/* ---- Giving everything back ---- */
+
 internal size_t supply_purge_all(size_t keep) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
   size_t done = 0;
-  age_everything(os_now_ms());
+  end_prewarming();
   done += unmap_kept(SIZE_MAX, os_now_ms(), 0);
   if (!keep)
     done += regions_release_empty();

@@ -37,6 +37,7 @@ typedef struct hpage {
   uint64_t purged_at;  /* ms */
   uint8_t longest;
   bool committed;
+  bool prewarmed; /* never ages */
 } hpage;
 
 /* Consecutive slices of one hpage. */
@@ -65,6 +66,14 @@ internal bool supply_is_aging(void);
 internal size_t supply_purge_all(size_t keep);
 /* Waits a while for the runs in transit; true if there were any. */
 internal bool supply_settle(void);
+
+/* So many more bytes of free slices are resident from now on, with their entries in the
+ * map, and stay so while they are free. False: out of memory. 0: what was prepared ages
+ * like the rest again. */
+internal bool supply_prewarm(size_t size);
+internal bool supply_is_prewarmed(void);
+/* All memory that was made accessible, as os_lock_memory. */
+internal int supply_lock(bool lock);
 
 /* Blocks above a huge page (mappings.h) under the same figures and the same policy.
  * align: in bytes. NULL: out of memory. *dirty: so many bytes at the start may not be

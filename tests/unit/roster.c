@@ -55,7 +55,7 @@ static void give(heap *h, void *p) {
 static size_t bytes_used(void) { return supply_figures_now().used; }
 
 static heap *join(void) {
-  heap *h = roster_join();
+  heap *h = roster_join(NULL);
   assert_non_null(h);
   return h;
 }
@@ -124,7 +124,7 @@ enum { THREADS = 4 };
 static void *come_and_go(void *number) {
   run_on((unsigned)(uintptr_t)number);
   for (int i = 0; i < 5000; i++) {
-    heap *h = roster_join();
+    heap *h = roster_join(NULL);
     REQUIRE(h && h->hot.tag >= TAG_FIRST_HEAP);
     REQUIRE(exchange_acq_rel(&inside[h->hot.tag], 1) == 0);
     void *p = take(h, 5);
@@ -182,7 +182,7 @@ static void a_check_beside_the_helper(void **state) {
   store_relaxed(&stop, 0);
   assert_int_equal(pthread_create(&helper, NULL, help_all_the_time, NULL), 0);
   for (int round = 0; round < 2000; round++) {
-    heap *a = roster_join(), *b = roster_join();
+    heap *a = roster_join(NULL), *b = roster_join();
     REQUIRE(a && b);
     for (unsigned c = 0; c < 5; c++) {
       void *p = take(a, c), *q = take(b, c);
@@ -203,13 +203,13 @@ static void a_check_beside_the_helper(void **state) {
 static void use_up_all_tags(void) {
   static unsigned char seen[TAG_LIMIT];
   heap *h;
-  while ((h = roster_join())) {
+  while ((h = roster_join(NULL))) {
     REQUIRE(h->hot.tag >= TAG_FIRST_HEAP && !seen[h->hot.tag]);
     seen[h->hot.tag] = 1;
   }
   for (unsigned tag = TAG_FIRST_HEAP; tag < TAG_LIMIT; tag++)
     REQUIRE(seen[tag]);
-  REQUIRE(roster_join() == NULL);
+  REQUIRE(roster_join(NULL) == NULL);
 }
 
 static void tags_run_out_in_the_end(void **state) {
@@ -222,10 +222,10 @@ static void tags_run_out_in_the_end(void **state) {
 static void no_memory_for_a_heap(void) {
   limit_address_space(256 * KIB);
   unsigned n = 0;
-  while (roster_join())
+  while (roster_join(NULL))
     REQUIRE(++n < 5000);
   unlimit_address_space();
-  REQUIRE(roster_join() != NULL);
+  REQUIRE(roster_join(NULL) != NULL);
 }
 
 static void when_memory_runs_out(void **state) {
@@ -352,7 +352,7 @@ static void the_child_of_a_fork(void) {
    * the middle of a free is whole again. */
   heap *orphan = roster_orphan(), *joined[4];
   for (int i = 0; i < 4; i++) {
-    joined[i] = roster_join();
+    joined[i] = roster_join(NULL);
     REQUIRE(joined[i] && !joined[i]->needs_repair && !joined[i]->busy);
     REQUIRE(joined[i] != mine && joined[i] != busy && joined[i] != orphan);
     for (int k = 0; k < i; k++)
@@ -373,7 +373,7 @@ static void the_child_of_a_fork(void) {
   locks_fork_prepare(false);
   roster_fork_child(mine);
   locks_fork_release();
-  REQUIRE(busy->sealed && roster_join() != NULL);
+  REQUIRE(busy->sealed && roster_join(NULL) != NULL);
 }
 
 static void what_a_child_finds(void **state) {
@@ -437,7 +437,7 @@ static unsigned children, bad_children;
 static void a_child_of_this_instruction(void) {
   void *p[3 * HELD];
   roster_fork_child(mine);
-  REQUIRE(roster_join() == stepped);
+  REQUIRE(roster_join(NULL) == stepped);
   REQUIRE(heap_check(stepped) == 0);
   REQUIRE(hand_is_its_own(stepped));
   for (int i = 0; i < 3 * HELD; i++) {
@@ -538,7 +538,7 @@ static _Atomic(void *) places[PLACES];
 static void *keep_busy(void *argument) {
   uint64_t seed = (uintptr_t)argument;
   run_on((unsigned)seed);
-  heap *h = roster_join();
+  heap *h = roster_join(NULL);
   REQUIRE(h != NULL);
   while (!load_relaxed(&stop))
     for (int i = 0; i < 100; i++) {
@@ -559,7 +559,7 @@ static void *keep_busy(void *argument) {
 static void *come_and_go_slowly(void *unused) {
   (void)unused;
   while (!load_relaxed(&stop)) {
-    heap *h = roster_join();
+    heap *h = roster_join(NULL);
     REQUIRE(h != NULL);
     for (unsigned c = 0; c < CLASS_COUNT; c += 5)
       give(h, take(h, c));
@@ -600,7 +600,7 @@ static void a_child_in_the_middle(heap *own) {
   locks_fork_release();
   use(own);
   for (int i = 0; i < 8; i++)
-    use(roster_join());
+    use(roster_join(NULL));
   roster_tidy_parked();
   REQUIRE(supply_check() == 0);
 }

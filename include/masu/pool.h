@@ -1,0 +1,129 @@
+/* Pools: blocks of one size. Taking and giving one back is a handful of instructions, in
+ * the caller's own code; a block costs exactly its size.
+ *
+ *     masu_pool *stars = masu_pool_create(sizeof(star), _Alignof(star), 0);
+ *     star *s = masu_pool_alloc(stars);
+ *     masu_pool_free(stars, s);
+ *     masu_pool_destroy(stars);
+ *
+ * A pool belongs to one thread at a time, or is MASU_POOL_SHARED: then alloc and free may
+ * be called from any thread (lock-free). All other functions want the pool for themselves
+ * in both kinds. A pool may be handed from thread to thread with the usual
+ * synchronisation. Not for signal handlers.
+ *
+ * Contract: a block goes back to the pool that it came from, once, and is not used after
+ * that; a pool's block does not go to free(). Code compiled with MASU_CHECKED=1 makes
+ * pools that find breaches (one line on stderr, then abort); all code that uses such a
+ * pool should be compiled so. Otherwise a breach is undefined.
+ *
+ * Each pool counts its live blocks; with MASU_NO_COUNTS=1 the inline functions don't.
+ * Blocks are not zeroed. Sizes are bytes. Memory comes in chunks, each at least a quarter of
+ * what the pool has so far, and is touched page by page as blocks are first used.
+ */
+#ifndef MASU_POOL_H
+#define MASU_POOL_H
+
+#include "heap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  MASU_POOL_SHARED = 1, /* alloc and free from any thread */
+  /* Set by masu_pool_create where the macros of the same name are: */
+  MASU_POOL_CHECKED = 2,
+  MASU_POOL_UNCOUNTED = 4
+};
+
+#if defined(MASU_NO_COUNTS) && MASU_NO_COUNTS
+#define MASU_COUNT(change) ((void)0)
+#define MASU_UNCOUNTED_HERE MASU_POOL_UNCOUNTED
+#else
+#define MASU_COUNT(change) ((void)(change))
+#define MASU_UNCOUNTED_HERE 0
+#endif
+#if defined(MASU_CHECKED) && MASU_CHECKED
+#define MASU_CHECKED_HERE MASU_POOL_CHECKED
+#else
+#define MASU_CHECKED_HERE 0
+#endif
+
+/* What the inline functions need of a pool. The library's own part follows. */
+typedef struct masu_pool {
+  void *ready;     /* free blocks, each holding the address of the next */
+  size_t live;     /* blocks in use, unless that isn't counted */
+  uint32_t guided; /* not 0: every call goes through the library */
+} masu_pool;
+
+/* size: of a block, at least 1; rounded up to a multiple of 4 and of align. align: a power
+ * of two up to 64 KiB; 0: the largest that divides the size, at most 16. Blocks of up to 4
+ * bytes are possible: 4 bytes each, not 8, at the cost of a call. flags: 0 or
+ * MASU_POOL_SHARED. heap: where it lives, or NULL. name: what tools show, or NULL.
+ * NULL with EINVAL or ENOMEM. */
+MASU_API masu_pool *masu_pool_create_in(masu_heap *heap, const char *name, size_t size,
+                                        size_t align, unsigned flags);
+static inline masu_pool *masu_pool_create(size_t size, size_t align, unsigned flags) {
+  return masu_pool_create_in(NULL, NULL, size, align, flags | MASU_UNCOUNTED_HERE | MASU_CHECKED_HERE);
+}
+/* All blocks are gone. NULL: nothing happens. */
+MASU_API void masu_pool_destroy(masu_pool *pool);
+
+/* The inline functions' other half. */
+MASU_API void *masu_pool_alloc_slow(masu_pool *pool);
+MASU_API void masu_pool_free_slow(masu_pool *pool, void *p);
+
+#ifdef __GNUC__
+typedef void *__attribute__((may_alias)) masu_link;
+#else
+typedef void *masu_link;
+#endif
+
+/* NULL with ENOMEM. */
+static inline void *masu_pool_alloc(masu_pool *pool) {
+  void *p = pool->ready;
+  if (__builtin_expect(!p, 0))
+    return masu_pool_alloc_slow(pool);
+  pool->ready = *(masu_link *)p;
+  MASU_COUNT(pool->live++);
+  return p;
+}
+
+/* p: a block of this pool, not NULL. */
+static inline void masu_pool_free(masu_pool *pool, void *p) {
+  if (__builtin_expect(pool->guided != 0, 0)) {
+    masu_pool_free_slow(pool, p);
+    return;
+  }
+  *(masu_link *)p = pool->ready;
+  pool->ready = p;
+  MASU_COUNT(pool->live--);
+}
+
+/* Makes n blocks ready, those that are free already included, and touches their pages: the
+ * next n allocations make no system call and take no page fault (unless the memory is
+ * given back meanwhile by trim). Returns 0 or ENOMEM, in which case some are ready. */
+MASU_API int masu_pool_reserve(masu_pool *pool, size_t n);
+/* All blocks are free again, at a cost that does not depend on their number. The memory
+ * is kept. */
+MASU_API void masu_pool_reset(masu_pool *pool);
+/* Gives back the chunks in which no block is live. Returns their bytes. */
+MASU_API size_t masu_pool_trim(masu_pool *pool);
+/* Calls visit for each live block, in no order. visit must not use the pool. Returns 0 or
+ * ENOMEM (it needs one bit a block). */
+MASU_API int masu_pool_for_each(masu_pool *pool, void (*visit)(void *p, void *context),
+                                void *context);
+
+typedef struct masu_pool_figures {
+  size_t block;  /* bytes from one block to the next */
+  size_t live;   /* blocks in use; 0 if that isn't counted */
+  size_t made;   /* blocks that were ever in use at the same time, in steps of pages */
+  size_t held;   /* bytes of all chunks */
+} masu_pool_figures;
+/* size: sizeof *figures. Returns 0 or EINVAL. */
+MASU_API int masu_pool_read(const masu_pool *pool, masu_pool_figures *figures, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,66 @@
+/* Autorelease scopes: values that die when the function, frame or request that made them
+ * ends, without a free for each.
+ *
+ *     masu_scope scope;
+ *     masu_scope_open(&scope, NULL);
+ *     char *line = masu_scope_alloc(n);          freed at close
+ *     FILE *file = fopen(...);
+ *     masu_scope_add(file, close_file);          close_file(file) at close
+ *     masu_scope_hand_out(line);                 now it dies with the outer scope
+ *     masu_scope_close(&scope);
+ *
+ * Scopes nest and belong to the thread that opened them. At close the values go in the
+ * reverse order of their coming. A scope that is closed while inner ones are open closes
+ * those first, so longjmp over some is harmless; a thread that ends closes all. What is
+ * done outside of every scope belongs to an outermost one that the thread's end closes.
+ * Opening and closing an empty scope costs about as much as a function call.
+ *
+ * Threads: everything here acts on the calling thread's scopes. Not for signal handlers.
+ * Errors: NULL with ENOMEM, nothing changed.
+ */
+#ifndef MASU_SCOPE_H
+#define MASU_SCOPE_H
+
+#include "arena.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* On the caller's stack; the fields are the library's. */
+typedef struct masu_scope {
+  struct masu_scope *outer;
+  masu_heap *heap;
+  size_t first;   /* number of the first value */
+  masu_mark temp; /* of the thread's linear memory */
+  int has_temp;
+} masu_scope;
+
+/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. */
+MASU_API void masu_scope_open(masu_scope *scope, masu_heap *heap);
+MASU_API void masu_scope_close(masu_scope *scope);
+
+/* A block that the innermost scope frees. Like malloc's in all else: realloc through
+ * masu_scope_realloc only, which keeps track of it. */
+MASU_API void *masu_scope_alloc(size_t size);
+MASU_API void *masu_scope_realloc(void *p, size_t size);
+/* Memory that goes back at close at no cost of its own, and can't be handed on or kept.
+ * Aligned to 16. */
+MASU_API void *masu_scope_temp(size_t size);
+/* The innermost scope calls release(p) when it closes; release NULL: free(p). Returns p.
+ * release may use scopes; what it adds, dies in the same close. */
+MASU_API void *masu_scope_add(void *p, void (*release)(void *p));
+
+/* Take a value out of the innermost scope that has it: hand_out gives it to the scope
+ * around that one, keep to the caller, who frees it. Returns p; NULL: no scope has it.
+ * Cost: grows with the number of values that came after it. */
+MASU_API void *masu_scope_hand_out(void *p);
+MASU_API void *masu_scope_keep(void *p);
+
+/* Values in the calling thread's open scopes. */
+MASU_API size_t masu_scope_count(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,222 @@
+#include "api/limb.h"
+
+#include <errno.h>
+
+#include "api/malloc.h"
+#include "heap/roster.h"
+#include "os/lock.h"
+
+#ifdef MASU_UNITY
+#define limb_local_def static __thread
+#else
+#define limb_local_def __attribute__((visibility("hidden"))) __thread
+#endif
+limb_local_def heap *thread_limb;
+
+static heap *limb_enter(heap *l) {
+  heap *h = thread_enter();
+  l->busy = true;
+  compiler_fence();
+  return h;
+}
+
+static void limb_leave(heap *l, heap *h) {
+  heap_upkeep(l);
+  compiler_fence();
+  l->busy = false;
+  thread_leave(h);
+}
+
+/* ---- Finding ---- */
+
+static void limb_to_front(heap **place) {
+  heap *l = *place;
+  *place = l->sibling;
+  l->sibling = thread_limb;
+  thread_limb = l;
+}
+
+/* Drops blank limbs on the way. */
+static heap *limb_find_own(account *a) {
+  for (heap **place = &thread_limb; *place;) {
+    heap *l = *place;
+    account *its = load_acquire(&l->account);
+    if (its == a) {
+      limb_to_front(place);
+      return l;
+    }
+    if (its) {
+      place = &l->sibling;
+    } else {
+      *place = l->sibling;
+      roster_leave(l);
+    }
+  }
+  return NULL;
+}
+
+/* A thread past its last destructor has the orphan heap, which it must not keep. */
+static heap *limb_join(heap *own, account *a) {
+  if (!own || &own->hot != thread_hot)
+    return NULL;
+  lock_take(LOCK_FORMS);
+  heap *l = roster_join(a);
+  lock_drop(LOCK_FORMS);
+  if (l) {
+    l->host = own;
+    l->sibling = thread_limb;
+    thread_limb = l;
+  }
+  return l;
+}
+
+internal COLD heap *limb_find(account *a) {
+  if (thread_busy)
+    return NULL;
+  heap *own = thread_enter();
+  heap *l = limb_find_own(a);
+  if (!l)
+    l = limb_join(own, a);
+  thread_leave(own);
+  return l;
+}
+
+internal heap *limb_tagged(map_tag tag) {
+  heap *l = thread_limb;
+  while (l && l->hot.tag != tag)
+    l = l->sibling;
+  return l;
+}
+
+/* ---- Allocating ---- */
+
+static COLD void *out_of_budget(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
+static block *limb_take_block(heap *l, unsigned size_class) {
+  block *b = l->hot.hand[size_class];
+  if (!b)
+    return heap_refill(l, size_class);
+  l->hot.hand[size_class] = b->next;
+  return b;
+}
+
+static NOINLINE void *limb_refill(heap *l, unsigned size_class) {
+  heap *h = limb_enter(l);
+  block *b = heap_refill(l, size_class);
+  if (UNLIKELY(!b)) {
+    heap_flush(l); /* what is ready in one class may be what another needs */
+    heap_tidy(l);
+    b = limb_take_block(l, size_class);
+  }
+  limb_leave(l, h);
+  if (!b)
+    return out_of_budget();
+  if (CHECKED)
+    checked_take(b);
+  return b;
+}
+
+static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) {
+  account *a = load_relaxed(&l->account);
+  if (size > LARGE_MOST)
+    return out_of_budget();
+  size_t charge = ROUND_UP(max_size(size, 1), SLICE_SIZE);
+  heap *h = limb_enter(l);
+  slab *s = NULL;
+  if (account_charge(a, charge)) {
+    s = large_take(size, align, dirty);
+    if (s)
+      store_release(&s->owner, l);
+    else
+      account_discharge(a, charge);
+  }
+  limb_leave(l, h);
+  return s ? s->start : out_of_budget();
+}
+
+internal void *limb_malloc(account *a, size_t size) {
+  size_t dirty;
+  heap *l = limb_of(a);
+  if (UNLIKELY(!l || thread_busy))
+    return out_of_budget();
+  if (size > SMALL_MAX)
+    return limb_take_large(l, 1, size, &dirty);
+  unsigned c = class_of(size);
+  block *b = l->hot.hand[c];
+  if (UNLIKELY(!b))
+    return limb_refill(l, c);
+  l->hot.hand[c] = b->next;
+  if (CHECKED)
+    checked_take(b);
+  return b;
+}
+
+internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty) {
+  heap *l = limb_of(a);
+  if (UNLIKELY(!l || thread_busy))
+    return out_of_budget();
+  unsigned c = size > SMALL_MAX ? CLASS_COUNT : align <= 1 ? class_of(size) : class_aligned(size, align);
+  if (c == CLASS_COUNT)
+    return limb_take_large(l, align, max_size(size, 1), dirty);
+  *dirty = size;
+  return limb_malloc(a, class_size(c));
+}
+
+/* ---- Freeing ---- */
+
+static COLD void limb_event(heap *l, slab *s) {
+  if (heap_hand_back(l, s))
+    return;
+  heap *h = limb_enter(l);
+  heap_slab_event(l, s);
+  limb_leave(l, h);
+}
+
+internal void limb_free(heap *l, slab *s, void *p) {
+  block *b = p;
+  b->next = s->free;
+  s->free = b;
+  if (UNLIKELY(count_down_release(&s->need)))
+    limb_event(l, s);
+}
+
+static void limb_tidy(heap *l) {
+  heap_flush(l);
+  heap_tidy(l);
+}
+
+/* ---- Ending ---- */
+
+/* Parked ones first, each as the calling thread's for a moment. */
+internal void limb_trim(account *a) {
+  heap *own = limb_find(a);
+  if (!own)
+    return;
+  heap *h = limb_enter(own);
+  lock_take(LOCK_FORMS);
+  for (heap *l = a->parked; l; l = l->parked)
+    limb_tidy(l);
+  lock_drop(LOCK_FORMS);
+  limb_tidy(own);
+  limb_leave(own, h);
+}
+
+/* LOCK_FORMS keeps the named heap from being destroyed in between. */
+internal void limbs_leave(void) {
+  heap *l = thread_limb, *next;
+  if (LIKELY(!l))
+    return;
+  lock_take(LOCK_FORMS);
+  thread_limb = NULL;
+  for (; l; l = next) {
+    next = l->sibling;
+    l->sibling = NULL;
+    if (load_relaxed(&l->account))
+      limb_tidy(l);
+    roster_leave(l);
+  }
+  lock_drop(LOCK_FORMS);
+}

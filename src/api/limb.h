@@ -1,0 +1,47 @@
+/* limb: the part of a named heap that one thread allocates from.
+ *
+ * A limb is a heap like the thread's own, on the named heap's account, so a named heap
+ * needs no lock. A thread makes one at its first allocation from a named heap and parks
+ * it on the account when it ends; the next thread inherits it. The limb that the thread
+ * used last stands first in thread_limb, the others behind it (`sibling`).
+ *
+ *     thread_limb == NULL, or its host is the thread's own heap
+ *     a limb with account NULL is blank: its named heap was destroyed. It is dropped
+ *     when its thread looks for another, or ends.
+ *
+ * Blocks are freed by free() like any other; other threads' frees are sent at once,
+ * never kept in a slot, so that a named heap can be destroyed.
+ *
+ * Threads: each its own limbs. Locks: LOCK_FORMS while a limb is parked.
+ */
+#ifndef MASU_API_LIMB_H
+#define MASU_API_LIMB_H
+
+#include "api/checked.h"
+#include "api/thread.h"
+
+thread_local_data heap *thread_limb;
+
+/* The calling thread's limb on the account; NULL: none is to be had (out of memory, or
+ * past the thread's last destructor). */
+internal heap *limb_find(account *a);
+static ALWAYS_INLINE heap *limb_of(account *a) {
+  heap *l = thread_limb;
+  return LIKELY(l && load_relaxed(&l->account) == a) ? l : limb_find(a);
+}
+/* The calling thread's limb with this tag; NULL: it has none. */
+internal heap *limb_tagged(map_tag tag);
+
+/* As malloc and aligned_alloc, on the account; NULL with ENOMEM as well when it would go
+ * beyond its hard limit. *dirty: so many bytes at the start may not be zero. */
+internal void *limb_malloc(account *a, size_t size);
+internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty);
+/* Frees a block of a slab of the limb, outside of every slow path. */
+internal void limb_free(heap *l, slab *s, void *p);
+/* Gives back what the calling thread's limb and parked ones keep ready. */
+internal void limb_trim(account *a);
+
+/* The calling thread ends. */
+internal void limbs_leave(void);
+
+#endif

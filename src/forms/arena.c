@@ -1,0 +1,266 @@
+/* arena: linear memory in a chain of runs (masu/arena.h).
+ *
+ *     runs before the current one are full
+ *     runs after it are empty, kept for the next time
+ *     bytes of a run at `dirty` and above are zero and were never handed out; of the
+ *     current run, at or above max(dirty, at)
+ */
+#include "masu/arena.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "forms/named.h"
+#include "heap/large.h"
+
+#define ARENA_USUAL (64 * KIB)
+#define ARENA_STEP_MOST MIB /* runs grow by half up to this, then stay */
+
+struct masu_run {
+  masu_run *next, *before;
+  char *start, *end;
+  char *dirty;
+  size_t offset; /* bytes of the runs before it */
+};
+
+typedef struct arena {
+  masu_arena head;
+  bool fixed, foreign; /* never grows; lies in the caller's memory */
+  masu_run *first;
+  size_t held;
+  size_t room; /* bytes of the runs up to the current one */
+  tenant tenant; /* unless foreign: then the first run lies here */
+} arena;
+
+#define FOREIGN_ARENA ROUND_UP(offsetof(arena, tenant), 16)
+
+static size_t run_room(const masu_run *r) { return (size_t)(r->end - r->start); }
+
+static void run_enter(arena *a, masu_run *r) {
+  a->head = (masu_arena){.at = r->start, .end = r->end, .run = r};
+  a->room = r->offset + run_room(r);
+}
+
+static void run_leave(masu_arena *a) {
+  if (a->run->dirty < a->at)
+    a->run->dirty = a->at;
+}
+
+/* A run over `bytes` at memory, of which `dirty` at the start may not be zero. */
+static masu_run *run_make(char *memory, size_t bytes, size_t dirty) {
+  masu_run *r = (masu_run *)(void *)memory;
+  char *start = memory + sizeof *r;
+  *r = (masu_run){.start = start, .end = memory + bytes};
+  r->dirty = dirty > sizeof *r ? memory + min_size(dirty, bytes) : start;
+  return r;
+}
+
+/* ---- Coming and going ---- */
+
+/* For other threads as well: nothing is followed. */
+static size_t arena_used(const arena *a) {
+  return a->room - (size_t)(a->head.end - a->head.at);
+}
+
+static void arena_figures(const tenant *t, size_t *used, size_t *held) {
+  const arena *a = CONTAINER_OF(t, arena, tenant);
+  *used = arena_used(a);
+  *held = a->held;
+}
+
+static masu_run *run_take(arena *a, size_t size) {
+  size_t dirty = 0, bytes;
+  if (size > LARGE_MOST)
+    return NULL;
+  char *memory = form_take(a->tenant.heap, size + sizeof(masu_run), 16, &dirty);
+  if (!memory)
+    return NULL;
+  bytes = a->fixed ? size + sizeof(masu_run) : masu_malloc_usable_size(memory);
+  a->held += bytes;
+  /* What malloc rounded up to isn't known to be zero where the rest isn't. */
+  return run_make(memory, bytes, dirty ? bytes : 0);
+}
+
+static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool fixed) {
+  size_t dirty;
+  arena *a = form_take(in, sizeof *a, 16, &dirty);
+  if (!a)
+    return NULL;
+  *a = (arena){.fixed = fixed};
+  a->tenant.heap = in;
+  a->tenant.figures = arena_figures;
+  a->first = run_take(a, size);
+  if (!a->first) {
+    masu_free(a);
+    errno = ENOMEM;
+    return NULL;
+  }
+  run_enter(a, a->first);
+  tenant_join(&a->tenant, in, "arena", name);
+  return &a->head;
+}
+
+PUBLIC masu_arena *masu_arena_create_in(masu_heap *in, const char *name, size_t size) {
+  return arena_make(in, name, size ? size : ARENA_USUAL - sizeof(masu_run), false);
+}
+
+PUBLIC masu_arena *masu_arena_create_fixed(masu_heap *in, const char *name, size_t capacity) {
+  if (!capacity) {
+    errno = EINVAL;
+    return NULL;
+  }
+  return arena_make(in, name, capacity, true);
+}
+
+PUBLIC masu_arena *masu_arena_init(void *memory, size_t bytes) {
+  size_t gap = -(uintptr_t)memory & 15;
+  char *place = (char *)memory + gap;
+  if (!memory || bytes < gap + FOREIGN_ARENA + sizeof(masu_run) + 1) {
+    errno = EINVAL;
+    return NULL;
+  }
+  arena *a = (arena *)(void *)place;
+  size_t left = bytes - gap - FOREIGN_ARENA;
+  a->fixed = a->foreign = true;
+  a->held = left;
+  a->first = run_make(place + FOREIGN_ARENA, left, left);
+  run_enter(a, a->first);
+  return &a->head;
+}
+
+static void runs_free(arena *a, masu_run *r) {
+  for (masu_run *next; r; r = next) {
+    next = r->next;
+    a->held -= (size_t)(r->end - (char *)r);
+    masu_free(r);
+  }
+}
+
+PUBLIC void masu_arena_destroy(masu_arena *head) {
+  arena *a = (arena *)head;
+  if (!a || a->foreign)
+    return;
+  tenant_leave(&a->tenant);
+  runs_free(a, a->first);
+  masu_free(a);
+}
+
+/* ---- Allocating ---- */
+
+static void *arena_out(int why) {
+  errno = why;
+  return NULL;
+}
+
+static masu_run *run_append(arena *a, size_t size) {
+  masu_run *now = a->head.run, *r;
+  size_t more = run_room(now);
+  more = min_size(more + more / 2, max_size(more, ARENA_STEP_MOST));
+  if (!(r = run_take(a, max_size(size, more))) && !(r = run_take(a, size)))
+    return NULL;
+  r->next = now->next;
+  r->before = now;
+  if (r->next)
+    r->next->before = r;
+  now->next = r;
+  return r;
+}
+
+/* Of the empty runs after the current one the next that is large enough comes next. */
+static masu_run *run_reuse(masu_run *now, size_t size) {
+  masu_run *r = now->next;
+  while (r && run_room(r) < size)
+    r = r->next;
+  if (!r || r == now->next)
+    return r;
+  r->before->next = r->next;
+  if (r->next)
+    r->next->before = r->before;
+  r->next = now->next;
+  r->before = now;
+  r->next->before = r;
+  now->next = r;
+  return r;
+}
+
+PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) {
+  arena *a = (arena *)head;
+  size_t need;
+  if (!is_pow2(align))
+    return arena_out(EINVAL);
+  if (a->fixed || __builtin_add_overflow(size, align, &need) || need > LARGE_MOST)
+    return arena_out(ENOMEM);
+  masu_run *r = run_reuse(head->run, need);
+  if (!r && !(r = run_append(a, need)))
+    return arena_out(ENOMEM);
+  run_leave(head);
+  r->offset = a->room;
+  run_enter(a, r);
+  return masu_arena_aligned_alloc(head, align, size);
+}
+
+PUBLIC void *masu_arena_calloc(masu_arena *head, size_t count, size_t size) {
+  size_t total;
+  if (__builtin_mul_overflow(count, size, &total))
+    return arena_out(ENOMEM);
+  char *p = masu_arena_alloc(head, total), *dirty = head->run->dirty;
+  if (p && dirty > p)
+    memset(p, 0, min_size(total, (size_t)(dirty - p)));
+  return p;
+}
+
+PUBLIC void *masu_arena_realloc(masu_arena *head, void *p, size_t old_size, size_t size) {
+  if (p && p == head->last && size <= (size_t)(head->end - head->last)) {
+    if (size < old_size && head->run->dirty < head->at)
+      head->run->dirty = head->at; /* what is given up was written to */
+    head->at = head->last + size;
+    return p;
+  }
+  if (p && size <= old_size)
+    return p;
+  void *q = masu_arena_alloc(head, size);
+  if (p && q)
+    memcpy(q, p, old_size);
+  return q;
+}
+
+PUBLIC char *masu_arena_strdup(masu_arena *head, const char *text) {
+  size_t size = strlen(text) + 1;
+  char *p = masu_arena_aligned_alloc(head, 1, size);
+  return p ? memcpy(p, text, size) : NULL;
+}
+
+/* ---- Going back ---- */
+
+PUBLIC void masu_arena_rewind(masu_arena *head, masu_mark mark) {
+  run_leave(head);
+  run_enter((arena *)head, mark.run);
+  head->at = mark.at;
+}
+
+PUBLIC void masu_arena_reset(masu_arena *head) {
+  arena *a = (arena *)head;
+  run_leave(head);
+  run_enter(a, a->first);
+}
+
+PUBLIC size_t masu_arena_trim(masu_arena *head) {
+  arena *a = (arena *)head;
+  size_t before = a->held;
+  if (!a->foreign) {
+    runs_free(a, head->run->next);
+    head->run->next = NULL;
+  }
+  return before - a->held;
+}
+
+PUBLIC int masu_arena_read(const masu_arena *head, masu_arena_figures *out, size_t size) {
+  const arena *a = (const arena *)head;
+  if (size != sizeof *out)
+    return EINVAL;
+  *out = (masu_arena_figures){.held = a->held, .used = arena_used(a)};
+  for (const masu_run *r = a->first; r; r = r->next)
+    out->runs++;
+  return 0;
+}

@@ -1,0 +1,136 @@
+/* fixed: pools of a capacity that doesn't change (masu/fixed.h).
+ *
+ *     ready: every block that isn't out, in address order at first
+ *     live + |ready| == span / stride of the blocks
+ *
+ * One that was created is a tenant: descriptor, then the blocks, each a block of the heap.
+ */
+#include "masu/fixed.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "forms/named.h"
+#include "os/os.h"
+#include "os/report.h"
+#include "base/bits.h"
+#include "heap/large.h"
+
+typedef struct fixed {
+  masu_fixed head;
+  tenant tenant;
+} fixed;
+
+/* Usable bytes of a block are all of it, so the stride is `block`. */
+static size_t fixed_stride(size_t size) { return size <= 8 ? 8 : ROUND_UP(size, 16); }
+
+/* Touches each block and each page. */
+static void fixed_link(masu_fixed *f) {
+  char *end = f->start + f->span;
+  if (f->block > os_page())
+    for (char *at = f->start; at < end; at += os_page())
+      *(volatile char *)at = 0;
+  for (char *b = f->start; b < end; b += f->block)
+    *(masu_link *)b = b + f->block < end ? b + f->block : NULL;
+  f->ready = f->start;
+  f->live = 0;
+}
+
+PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t size,
+                              unsigned flags) {
+  size_t stride = size && size <= LARGE_MOST ? fixed_stride(size) : 0;
+  if (!stride || (uintptr_t)memory % 16 || bytes < stride || flags & ~(unsigned)MASU_FIXED_FALLBACK) {
+    errno = EINVAL;
+    return 0;
+  }
+  size_t count = bytes / stride;
+  *f = (masu_fixed){.start = memory, .span = count * stride, .block = stride, .flags = flags};
+  fixed_link(f);
+  return count;
+}
+
+static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
+  const fixed *f = CONTAINER_OF(t, fixed, tenant);
+  *used = f->head.live * f->head.block;
+  *held = f->head.span;
+}
+
+PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t size,
+                                        size_t count, unsigned flags) {
+  size_t dirty, bytes;
+  if (!size || !count) {
+    errno = EINVAL;
+    return NULL;
+  }
+  if (size > LARGE_MOST || __builtin_mul_overflow(fixed_stride(size), count, &bytes)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  fixed *f = form_take(in, sizeof *f, 16, &dirty);
+  char *memory = f ? form_take(in, bytes, 16, &dirty) : NULL;
+  if (!memory || !masu_fixed_init(&f->head, memory, bytes, size, flags)) {
+    int why = errno;
+    masu_free(memory);
+    masu_free(f);
+    errno = why;
+    return NULL;
+  }
+  f->head.heap = in;
+  f->tenant.figures = fixed_figures;
+  tenant_join(&f->tenant, in, "fixed", name);
+  return &f->head;
+}
+
+PUBLIC void masu_fixed_destroy(masu_fixed *head) {
+  fixed *f = (fixed *)head;
+  if (!f)
+    return;
+  tenant_leave(&f->tenant);
+  masu_free(head->start);
+  masu_free(f);
+}
+
+PUBLIC void masu_fixed_reset(masu_fixed *f) { fixed_link(f); }
+
+/* ---- What leaves the inline functions ---- */
+
+PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
+  f->missed++;
+  if (f->flags & MASU_FIXED_FALLBACK)
+    return masu_heap_malloc(f->heap, size);
+  errno = ENOMEM;
+  return NULL;
+}
+
+/* Any block of the pool, when the caller checks; else one that fell back. */
+PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
+  if (masu_fixed_owns(f, p)) {
+    if ((size_t)((char *)p - f->start) % f->block)
+      report_misuse("free of a pointer inside a block of a fixed pool", p);
+    if (p == f->ready)
+      report_misuse("double free in a fixed pool", p);
+    *(masu_link *)p = f->ready;
+    f->ready = p;
+    f->live--;
+    return;
+  }
+  if (p && !(f->flags & MASU_FIXED_FALLBACK))
+    report_misuse("free of a pointer that is no block of this fixed pool", p);
+  masu_free(p);
+}
+
+PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
+  if (!p)
+    return masu_fixed_alloc(f, size);
+  if (!masu_fixed_owns(f, p)) {
+    if (!(f->flags & MASU_FIXED_FALLBACK))
+      report_misuse("realloc of a pointer that is no block of this fixed pool", p);
+    return masu_realloc(p, size);
+  }
+  void *q = masu_fixed_alloc_slow(f, size);
+  if (q) {
+    memcpy(q, p, f->block);
+    masu_fixed_free(f, p);
+  }
+  return q;
+}

@@ -1,0 +1,245 @@
+/* ladder: a list of growing pools behind one malloc, realloc and free (masu/fixed.h).
+ *
+ * A step's blocks lie in chunks of 1 MiB, aligned to their size, so that a block's address
+ * leads to its chunk, whose first 64 bytes say which step it is of. A block never starts
+ * at a multiple of a slice: those addresses are blocks above the last step.
+ *
+ *     step:  |ready| + blocks in use == sum of `made` over its chunks
+ */
+#include "masu/fixed.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "forms/named.h"
+#include "heap/sizes.h"
+#include "os/os.h"
+#include "os/report.h"
+#include "pages/slice.h"
+
+enum { STEPS = 32, CHUNK_HEAD = 64 };
+#define LADDER_CHUNK MIB
+#define LADDER_MOST (256 * KIB)
+
+typedef struct ladder_step {
+  void *ready;
+  size_t size;
+  list_node chunks; /* the one that isn't made entirely comes first */
+} ladder_step;
+
+typedef struct ladder_chunk {
+  masu_ladder *ladder;
+  ladder_step *step;
+  list_node list;
+  uint32_t made, capacity;
+  uint32_t free; /* while trimming */
+} ladder_chunk;
+_Static_assert(sizeof(ladder_chunk) <= CHUNK_HEAD, "before the first block");
+
+struct masu_ladder {
+  size_t count, held, live; /* bytes of chunks; blocks in use */
+  masu_heap *heap;
+  tenant tenant;
+  uint8_t by_size[LADDER_MOST / 16 / 16 + 1]; /* steps by size / 16 up to 16 KiB */
+  ladder_step step[STEPS];
+};
+
+static ladder_chunk *ladder_chunk_of(const void *p) {
+  return (ladder_chunk *)((uintptr_t)p & ~(uintptr_t)(LADDER_CHUNK - 1));
+}
+static bool is_above_steps(const void *p) { return (uintptr_t)p % SLICE_SIZE == 0; }
+static char *ladder_block(const ladder_chunk *c, uint32_t i) {
+  return (char *)c + CHUNK_HEAD + i * c->step->size;
+}
+
+/* ---- Coming and going ---- */
+
+static void ladder_figures(const tenant *t, size_t *used, size_t *held) {
+  const masu_ladder *l = CONTAINER_OF(t, masu_ladder, tenant);
+  *used = l->live;
+  *held = l->held;
+}
+
+static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
+  size_t before = 0;
+  for (size_t i = 0; i < count; before = steps[i++]) {
+    if (steps[i] <= before || steps[i] > LADDER_MOST)
+      return false;
+    l->step[i].size = steps[i] <= 8 ? 8 : ROUND_UP(steps[i], 16);
+    list_init(&l->step[i].chunks);
+  }
+  l->count = count;
+  for (size_t at = 0, i = 0; at < sizeof l->by_size; at++) {
+    while (i < count && l->step[i].size < at * 16)
+      i++;
+    l->by_size[at] = (uint8_t)i;
+  }
+  return true;
+}
+
+PUBLIC masu_ladder *masu_ladder_create_in(masu_heap *in, const char *name, const size_t *steps,
+                                          size_t count) {
+  static const size_t usual[] = {16, 64, 256, 1024, 4096, 16384, 65536, 262144};
+  size_t dirty;
+  if (!steps) {
+    steps = usual;
+    count = sizeof usual / sizeof *usual;
+  }
+  masu_ladder *l = count && count <= STEPS ? form_take(in, sizeof *l, 16, &dirty) : NULL;
+  if (l) {
+    memset(l, 0, sizeof *l);
+    l->heap = in;
+  }
+  if (count && count <= STEPS && !l)
+    return NULL;
+  if (!l || !set_steps(l, steps, count)) {
+    masu_free(l);
+    errno = EINVAL;
+    return NULL;
+  }
+  l->tenant.figures = ladder_figures;
+  tenant_join(&l->tenant, in, "ladder", name);
+  return l;
+}
+
+static void drop_chunks(masu_ladder *l, ladder_step *s, bool all) {
+  for (list_node *n = s->chunks.next, *next; n != &s->chunks; n = next) {
+    ladder_chunk *c = CONTAINER_OF(n, ladder_chunk, list);
+    next = n->next;
+    if (!all && c->free != c->made)
+      continue;
+    list_remove(n);
+    l->held -= LADDER_CHUNK;
+    masu_free(c);
+  }
+}
+
+PUBLIC void masu_ladder_destroy(masu_ladder *l) {
+  if (!l)
+    return;
+  tenant_leave(&l->tenant);
+  for (size_t i = 0; i < l->count; i++)
+    drop_chunks(l, &l->step[i], true);
+  masu_free(l);
+}
+
+/* ---- Allocating ---- */
+
+static ladder_chunk *add_ladder_chunk(masu_ladder *l, ladder_step *s) {
+  size_t dirty;
+  ladder_chunk *c = form_take(l->heap, LADDER_CHUNK, LADDER_CHUNK, &dirty);
+  if (!c)
+    return NULL;
+  *c = (ladder_chunk){.ladder = l, .step = s};
+  c->capacity = (uint32_t)((LADDER_CHUNK - CHUNK_HEAD) / s->size);
+  list_push_front(&s->chunks, &c->list);
+  l->held += LADDER_CHUNK;
+  return c;
+}
+
+static bool grow_step(masu_ladder *l, ladder_step *s) {
+  ladder_chunk *c = list_empty(&s->chunks) ? NULL : CONTAINER_OF(s->chunks.next, ladder_chunk, list);
+  if ((!c || c->made == c->capacity) && !(c = add_ladder_chunk(l, s)))
+    return false;
+  size_t n = min_size(max_size(os_page() / s->size, 1), c->capacity - c->made);
+  for (size_t i = n; i-- > 0;) {
+    char *b = ladder_block(c, c->made + (uint32_t)i);
+    *(masu_link *)b = s->ready;
+    s->ready = b;
+  }
+  c->made += (uint32_t)n;
+  return true;
+}
+
+static ladder_step *step_for(masu_ladder *l, size_t size) {
+  size_t i = (size + 15) / 16;
+  if (i < sizeof l->by_size) {
+    i = l->by_size[i];
+    i -= i && size <= l->step[i - 1].size; /* a step of 8 */
+  } else {
+    for (i = l->by_size[sizeof l->by_size - 1]; i < l->count && l->step[i].size < size;)
+      i++;
+  }
+  return i < l->count ? &l->step[i] : NULL;
+}
+
+static COLD void *take_above_steps(masu_ladder *l, size_t size) {
+  size_t dirty;
+  return form_take(l->heap, size, SLICE_SIZE, &dirty);
+}
+
+PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
+  ladder_step *s = step_for(l, size);
+  if (UNLIKELY(!s))
+    return take_above_steps(l, size);
+  if (UNLIKELY(!s->ready) && !grow_step(l, s))
+    return NULL;
+  void *p = s->ready;
+  s->ready = *(masu_link *)p;
+  l->live += s->size;
+  return p;
+}
+
+static void check_chunk(const masu_ladder *l, const ladder_chunk *c, const void *p) {
+  if (c->ladder != l || (size_t)((const char *)p - (const char *)c - CHUNK_HEAD) % c->step->size)
+    report_misuse("a pointer that is no block of this ladder", p);
+}
+
+PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
+  if (UNLIKELY(is_above_steps(p))) {
+    masu_free(p);
+    return;
+  }
+  ladder_chunk *c = ladder_chunk_of(p);
+  if (CHECKED)
+    check_chunk(l, c, p);
+  ladder_step *s = c->step;
+  *(masu_link *)p = s->ready;
+  s->ready = p;
+  l->live -= s->size;
+}
+
+PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
+  if (!p)
+    return masu_ladder_alloc(l, size);
+  bool above = is_above_steps(p);
+  size_t kept = above ? masu_malloc_usable_size(p) : ladder_chunk_of(p)->step->size;
+  if (above && size > SMALL_MAX)
+    return masu_realloc(p, size); /* stays a run or mapping, at the start of a slice */
+  if (size <= kept && (!above || size > l->step[l->count - 1].size))
+    return p;
+  void *q = masu_ladder_alloc(l, size);
+  if (q) {
+    memcpy(q, p, min_size(kept, size));
+    masu_ladder_free(l, p);
+  }
+  return q;
+}
+
+/* ---- Giving back ---- */
+
+static void trim_step(masu_ladder *l, ladder_step *s) {
+  masu_link kept = NULL;
+  for (list_node *n = s->chunks.next; n != &s->chunks; n = n->next)
+    CONTAINER_OF(n, ladder_chunk, list)->free = 0;
+  for (char *b = s->ready; b; b = *(masu_link *)b)
+    ladder_chunk_of(b)->free++;
+  for (char *b = s->ready, *next; b; b = next) {
+    const ladder_chunk *c = ladder_chunk_of(b);
+    next = *(masu_link *)b;
+    if (c->free != c->made) {
+      *(masu_link *)b = kept;
+      kept = b;
+    }
+  }
+  s->ready = kept;
+  drop_chunks(l, s, false);
+}
+
+PUBLIC size_t masu_ladder_trim(masu_ladder *l) {
+  size_t before = l->held;
+  for (size_t i = 0; i < l->count; i++)
+    trim_step(l, &l->step[i]);
+  return before - l->held;
+}

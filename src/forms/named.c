@@ -1,0 +1,314 @@
+#include "forms/named.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "api/fast.h"
+#include "api/inspect.h"
+#include "api/limb.h"
+#include "forms/summary.h"
+#include "heap/mail.h"
+#include "heap/roster.h"
+#include "os/lock.h"
+#include "os/report.h"
+#include "pages/meta.h"
+
+struct masu_heap {
+  account account; /* first: the two convert */
+  list_node all;
+  char name[32];
+  void (*on_soft)(masu_heap *named, size_t used, void *context);
+  void *context;
+  atomic_u32 is_above; /* the soft limit, and it was said */
+};
+
+/* Guarded by LOCK_FORMS. */
+static struct {
+  list_node heaps, unused; /* descriptors keep their type */
+  list_node tenants;
+  bool ready;
+} forms;
+
+static void prepare(void) {
+  if (forms.ready)
+    return;
+  list_init(&forms.heaps);
+  list_init(&forms.unused);
+  list_init(&forms.tenants);
+  forms.ready = true;
+  store_relaxed(&stats_hook, forms_report);
+}
+
+static account *account_of(masu_heap *named) { return &named->account; }
+
+static void copy_name(char *to, const char *name) {
+  size_t length = name ? strnlen(name, 31) : 0;
+  if (length)
+    memcpy(to, name, length);
+  to[length] = 0;
+}
+
+/* ---- Coming and going ---- */
+
+static masu_heap *take_descriptor(void) {
+  masu_heap *named = NULL;
+  lock_take(LOCK_FORMS);
+  prepare();
+  if (!list_empty(&forms.unused)) {
+    named = CONTAINER_OF(forms.unused.next, masu_heap, all);
+    list_remove(&named->all);
+  }
+  lock_drop(LOCK_FORMS);
+  return named ? named : meta_alloc(sizeof *named);
+}
+
+PUBLIC masu_heap *masu_heap_create(const char *name) {
+  if (thread_busy) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  heap *h = thread_enter();
+  masu_heap *named = take_descriptor();
+  if (named) {
+    account_init(&named->account);
+    copy_name(named->name, name);
+    named->on_soft = NULL;
+    store_relaxed(&named->is_above, 0);
+    lock_take(LOCK_FORMS);
+    list_push_back(&forms.heaps, &named->all);
+    lock_drop(LOCK_FORMS);
+  }
+  thread_leave(h);
+  if (!named)
+    errno = ENOMEM;
+  return named;
+}
+
+/* A tenant's descriptor lies in the heap itself. */
+static void evict(masu_heap *named) {
+  for (list_node *n = forms.tenants.next, *next; n != &forms.tenants; n = next) {
+    next = n->next;
+    if (CONTAINER_OF(n, tenant, all)->heap == named)
+      list_remove(n);
+  }
+}
+
+PUBLIC void masu_heap_destroy(masu_heap *named) {
+  if (!named)
+    return;
+  thread_free_deferred();
+  heap *h = thread_enter();
+  lock_take(LOCK_FORMS);
+  evict(named);
+  roster_release_account(account_of(named));
+  list_remove(&named->all);
+  list_push_front(&forms.unused, &named->all);
+  lock_drop(LOCK_FORMS);
+  thread_leave(h);
+}
+
+/* ---- The soft limit ---- */
+
+static COLD void tell(masu_heap *named, size_t used) {
+  if (!exchange_acq_rel(&named->is_above, 1) && named->on_soft)
+    named->on_soft(named, used, named->context);
+}
+
+static inline void *noticed(masu_heap *named, void *p) {
+  size_t used = load_relaxed(&named->account.used);
+  if (UNLIKELY(used > load_relaxed(&named->account.soft)))
+    tell(named, used);
+  else if (UNLIKELY(load_relaxed(&named->is_above)))
+    store_relaxed(&named->is_above, 0);
+  return p;
+}
+
+/* ---- Allocating ---- */
+
+PUBLIC void *masu_heap_malloc(masu_heap *named, size_t size) {
+  if (UNLIKELY(!named))
+    return malloc_fast(size);
+  return noticed(named, limb_malloc(account_of(named), size));
+}
+
+PUBLIC void *masu_heap_calloc(masu_heap *named, size_t count, size_t size) {
+  size_t total, dirty;
+  if (!named)
+    return masu_calloc(count, size);
+  if (__builtin_mul_overflow(count, size, &total)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  void *p = limb_aligned(account_of(named), 1, total, &dirty);
+  if (p)
+    memset(p, 0, min_size(dirty, total));
+  return noticed(named, p);
+}
+
+PUBLIC void *masu_heap_realloc(masu_heap *named, void *p, size_t size) {
+  if (!p)
+    return masu_heap_malloc(named, size);
+  void *q = masu_realloc(p, size);
+  masu_heap *its = q ? masu_heap_of(q) : NULL;
+  return its ? noticed(its, q) : q;
+}
+
+PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t size) {
+  size_t dirty;
+  if (!named)
+    return masu_aligned_alloc(alignment, size);
+  if (!alignment || alignment & (alignment - 1)) {
+    errno = EINVAL;
+    return NULL;
+  }
+  return noticed(named, limb_aligned(account_of(named), alignment, size, &dirty));
+}
+
+PUBLIC void masu_heap_free(masu_heap *named, void *p) {
+  map_entry e = map_get(p);
+  heap *l = thread_limb;
+  (void)named;
+  if (LIKELY(l && map_entry_tag(e) == l->hot.tag && !thread_busy)) {
+    slab *s = map_entry_descriptor(e);
+    if (CHECKED)
+      checked_give(s, p);
+    limb_free(l, s, p);
+    return;
+  }
+  free_fast(p);
+}
+
+/* ---- Questions ---- */
+
+PUBLIC masu_heap *masu_heap_of(const void *p) {
+  map_entry e = map_get(p);
+  return e == MAP_NONE ? NULL : (masu_heap *)heap_account_of(map_entry_descriptor(e));
+}
+
+PUBLIC const char *masu_heap_name(const masu_heap *named) { return named ? named->name : ""; }
+
+PUBLIC void masu_heap_set_budget(masu_heap *named, size_t soft, size_t hard) {
+  if (!named)
+    return;
+  store_relaxed(&named->account.soft, soft ? soft : SIZE_MAX);
+  store_relaxed(&named->account.hard, hard ? hard : SIZE_MAX);
+}
+
+PUBLIC void masu_heap_on_soft(masu_heap *named,
+                              void (*callback)(masu_heap *named, size_t used, void *context),
+                              void *context) {
+  if (!named)
+    return;
+  named->context = context;
+  named->on_soft = callback;
+}
+
+PUBLIC size_t masu_heap_trim(masu_heap *named) {
+  if (!named) {
+    masu_malloc_trim(0);
+    return 0;
+  }
+  size_t before = load_relaxed(&named->account.used);
+  if (!thread_busy)
+    limb_trim(account_of(named));
+  size_t after = load_relaxed(&named->account.used);
+  return before > after ? before - after : 0;
+}
+
+typedef struct named_count {
+  const account *whose;
+  size_t live, blocks;
+} named_count;
+
+static void count_slab(slab *s, void *context) {
+  named_count *c = context;
+  if (heap_account_of(s) != c->whose)
+    return;
+  size_t out = 1;
+  if (load_acquire(&s->kind) == SLAB_SMALL) {
+    uint64_t mail = load_relaxed(&s->mail);
+    size_t in_mail = mail_count_of(mail);
+    out = load_relaxed(&s->need) + load_relaxed(&s->reserve);
+    if (mail_state_of(mail) == MAIL_DEAD)
+      return;
+    out = out > in_mail ? out - in_mail : 0;
+  }
+  c->blocks += out;
+  c->live += out * load_relaxed(&s->block_size);
+}
+
+static size_t limit_of(size_t limit) { return limit == SIZE_MAX ? 0 : limit; }
+
+PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t size) {
+  if (!named || size != sizeof *out)
+    return EINVAL;
+  named_count c = {.whose = &named->account};
+  const heap *l = thread_limb;
+  slab_for_each(count_slab, &c);
+  /* What the calling thread holds ready it can see. */
+  if (l && load_relaxed(&l->account) == c.whose)
+    for (unsigned k = 0; k < CLASS_COUNT; k++)
+      for (const block *b = l->hot.hand[k]; b; b = b->next) {
+        c.blocks--;
+        c.live -= class_size(k);
+      }
+  *out = (masu_heap_figures){
+      .used = load_relaxed(&named->account.used),
+      .peak = load_relaxed(&named->account.peak),
+      .live = c.live,
+      .blocks = c.blocks,
+      .soft = limit_of(load_relaxed(&named->account.soft)),
+      .hard = limit_of(load_relaxed(&named->account.hard)),
+      .refused = load_relaxed(&named->account.refused),
+  };
+  return 0;
+}
+
+static masu_heap *nth(size_t n) {
+  list_node *at;
+  lock_take(LOCK_FORMS);
+  prepare();
+  for (at = forms.heaps.next; at != &forms.heaps && n; at = at->next)
+    n--;
+  lock_drop(LOCK_FORMS);
+  return at == &forms.heaps ? NULL : CONTAINER_OF(at, masu_heap, all);
+}
+
+PUBLIC void masu_heap_for_each(void (*visit)(masu_heap *named, void *context), void *context) {
+  masu_heap *named;
+  for (size_t n = 0; (named = nth(n)); n++)
+    visit(named, context);
+}
+
+/* ---- Tenants ---- */
+
+internal void tenant_join(tenant *t, masu_heap *named, const char *form, const char *name) {
+  t->heap = named;
+  t->form = form;
+  copy_name(t->name, name);
+  lock_take(LOCK_FORMS);
+  prepare();
+  list_push_back(&forms.tenants, &t->all);
+  lock_drop(LOCK_FORMS);
+}
+
+internal void tenant_leave(tenant *t) {
+  lock_take(LOCK_FORMS);
+  list_remove(&t->all);
+  lock_drop(LOCK_FORMS);
+}
+
+internal void tenant_for_each(void (*visit)(const tenant *t, void *context), void *context) {
+  lock_take(LOCK_FORMS);
+  prepare();
+  for (list_node *n = forms.tenants.next; n != &forms.tenants; n = n->next)
+    visit(CONTAINER_OF(n, tenant, all), context);
+  lock_drop(LOCK_FORMS);
+}
+
+internal void *form_take(masu_heap *named, size_t size, size_t align, size_t *dirty) {
+  *dirty = size;
+  if (named)
+    return noticed(named, limb_aligned(account_of(named), max_size(align, 16), size, dirty));
+  return malloc_aligned_dirty(max_size(align, 16), size, dirty);
+}

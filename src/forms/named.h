@@ -1,0 +1,37 @@
+/* named: named heaps, as masu/heap.h shows them, and what lives in them.
+ *
+ * A named heap is an account (heap/account.h), on which each thread that uses it has a
+ * limb (api/limb.h). Pools, arenas and ladders take their memory as blocks of it, so
+ * that one account counts everything; what they are is on the heap's list of tenants,
+ * for the figures and for destroy.
+ *
+ * Threads: any. The lists are guarded by LOCK_FORMS.
+ */
+#ifndef MASU_FORMS_NAMED_H
+#define MASU_FORMS_NAMED_H
+
+#include "base/list.h"
+#include "heap/account.h"
+#include "masu/heap.h"
+
+/* Something that lives in a heap, or in the general memory. */
+typedef struct tenant {
+  list_node all;
+  masu_heap *heap;
+  const char *form; /* "pool", "arena", "ladder" */
+  char name[32];
+  /* Bytes in use and bytes held, called by any thread. */
+  void (*figures)(const struct tenant *t, size_t *used, size_t *held);
+} tenant;
+
+internal void tenant_join(tenant *t, masu_heap *heap, const char *form, const char *name);
+internal void tenant_leave(tenant *t);
+/* Calls visit for each with LOCK_FORMS held. */
+internal void tenant_for_each(void (*visit)(const tenant *t, void *context), void *context);
+
+/* Memory of `heap` (NULL: the general memory) for a form, at least `size` bytes, aligned
+ * to `align`, at least 16; freed by masu_free. *dirty: so many bytes at the start may
+ * not be zero. NULL with ENOMEM. */
+internal void *form_take(masu_heap *heap, size_t size, size_t align, size_t *dirty);
+
+#endif

@@ -1,0 +1,472 @@
+/* pool: blocks of one size (masu/pool.h).
+ *
+ * Blocks lie in up to CHUNKS chunks, which are blocks of the pool's heap. Those from 0 to
+ * `made` of a chunk were handed out at least once, the rest never and untouched. Free
+ * blocks are linked in one of two ways:
+ *
+ *     plain:   `ready` points at the first, each holds the address of the next
+ *     guided:  `ready` is NULL, so that every call comes here. `top` holds the number of
+ *              the first, each holds the number of the next, in 4 bytes: number =
+ *              chunk << NUMBER_SHIFT | index, plus 1, so that 0 is none. The upper half
+ *              of top counts the changes: who compares and swaps with an old one fails.
+ *
+ * Plain are pools of one thread; guided those that are shared, that are checked, or whose
+ * blocks are too small for an address. In a shared pool alloc and free are one
+ * compare-and-swap; chunks are added under LOCK_POOLS and never removed while the pool
+ * is shared. Modelled in models/pool.pml.
+ */
+#include "masu/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "api/thread.h"
+#include "base/bits.h"
+#include "forms/named.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/report.h"
+
+enum { CHUNKS = 64, NUMBER_SHIFT = 26, FEWEST = 8 };
+#define INDEX_MASK ((1u << NUMBER_SHIFT) - 1)
+#define CHUNK_LEAST (4 * KIB)
+#define MAKE_STEP (16 * KIB) /* most bytes made ready at a time */
+
+typedef struct chunk {
+  char *start;
+  uint32_t made, capacity;
+  atomic_u64 *live; /* checked pools: one bit a block */
+} chunk;
+
+typedef struct pool {
+  masu_pool head;
+  uint32_t flags;
+  size_t size; /* from one block to the next */
+  size_t align;
+  uint32_t chunks;            /* there are */
+  uint32_t current;           /* chunks before this one are made entirely */
+  uint8_t by_address[CHUNKS]; /* numbers of the chunks */
+  size_t held;
+  tenant tenant;
+  _Alignas(64) atomic_u64 top;
+  atomic_word shared_live;
+  chunk chunk[CHUNKS];
+} pool;
+
+static pool *pool_of(masu_pool *p) { return (pool *)p; }
+static bool is_shared(const pool *p) { return p->flags & MASU_POOL_SHARED; }
+
+/* ---- Numbers ---- */
+
+static char *block_at(const pool *p, uint32_t number) {
+  uint32_t n = number - 1;
+  return p->chunk[n >> NUMBER_SHIFT].start + (size_t)(n & INDEX_MASK) * p->size;
+}
+
+/* The place in by_address of the last chunk that starts at or below b; -1: none does. */
+static int chunk_before(const pool *p, const char *b) {
+  int low = 0, high = (int)p->chunks - 1;
+  while (low <= high) {
+    int middle = (low + high) / 2;
+    if (p->chunk[p->by_address[middle]].start <= b)
+      low = middle + 1;
+    else
+      high = middle - 1;
+  }
+  return high;
+}
+
+/* The number of a block; 0: b isn't one. */
+static uint32_t number_of(const pool *p, const char *b) {
+  int place = chunk_before(p, b);
+  if (place < 0)
+    return 0;
+  uint32_t which = p->by_address[place];
+  size_t offset = (size_t)(b - p->chunk[which].start), index = offset / p->size;
+  if (index >= p->chunk[which].made || offset % p->size)
+    return 0;
+  return (which << NUMBER_SHIFT | (uint32_t)index) + 1;
+}
+
+/* ---- The numbered list ---- */
+
+typedef uint32_t __attribute__((may_alias)) number_link;
+
+/* Of a block that another thread may have got meanwhile; then the swap fails. */
+__attribute__((no_sanitize("thread"))) static uint32_t next_of(const char *b) {
+  return *(const volatile number_link *)b;
+}
+
+static uint64_t with_top(uint64_t seen, uint32_t number) {
+  return ((seen >> 32) + 1) << 32 | number;
+}
+
+static void push_numbers(pool *p, uint32_t first, char *last) {
+  uint64_t seen = load_relaxed(&p->top);
+  do
+    *(number_link *)last = (uint32_t)seen;
+  while (!cas_release(&p->top, &seen, with_top(seen, first)));
+}
+
+static char *pop_number(pool *p) {
+  uint64_t seen = load_acquire(&p->top);
+  char *b;
+  do {
+    if (!(uint32_t)seen)
+      return NULL;
+    b = block_at(p, (uint32_t)seen);
+  } while (!cas_acq_rel(&p->top, &seen, with_top(seen, next_of(b))));
+  return b;
+}
+
+/* ---- Chunks ---- */
+
+static void enter_chunk(pool *p, uint32_t which) {
+  int place = chunk_before(p, p->chunk[which].start) + 1;
+  memmove(&p->by_address[place + 1], &p->by_address[place], p->chunks - (uint32_t)place);
+  p->by_address[place] = (uint8_t)which;
+  p->chunks++;
+  p->held += p->chunk[which].capacity * p->size;
+  p->current = (uint32_t)min_size(p->current, which);
+}
+
+static void drop_chunk(const chunk *c) {
+  masu_free((void *)c->live);
+  masu_free(c->start);
+}
+
+static void remove_chunk(pool *p, uint32_t which) {
+  chunk *c = &p->chunk[which];
+  int place = chunk_before(p, c->start);
+  p->chunks--;
+  memmove(&p->by_address[place], &p->by_address[place + 1], p->chunks - (uint32_t)place);
+  p->held -= c->capacity * p->size;
+  drop_chunk(c);
+  *c = (chunk){0};
+}
+
+static size_t live_words(const chunk *c) { return c->capacity / 64 + 1; }
+
+/* Room for at least n more blocks. What malloc rounds up to is room as well. */
+static bool add_chunk(pool *p, size_t n) {
+  size_t dirty, least = max_size(max_size(n, FEWEST) * p->size, max_size(CHUNK_LEAST, p->held / 4));
+  uint32_t which = 0;
+  if (p->chunks == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->size)
+    return false;
+  chunk c = {.start = form_take(p->tenant.heap, least, p->align, &dirty)};
+  if (!c.start)
+    return false;
+  c.capacity = (uint32_t)min_size(masu_malloc_usable_size(c.start) / p->size, INDEX_MASK);
+  if (p->flags & MASU_POOL_CHECKED &&
+      !(c.live = masu_heap_calloc(p->tenant.heap, live_words(&c), 8))) {
+    drop_chunk(&c);
+    return false;
+  }
+  while (p->chunk[which].start)
+    which++;
+  p->chunk[which] = c;
+  enter_chunk(p, which);
+  return true;
+}
+
+/* ---- Making blocks ready ---- */
+
+static uint32_t step_of(const pool *p, const chunk *c) {
+  size_t bytes = max_size(os_page(), min_size(c->made * p->size, MAKE_STEP));
+  return (uint32_t)min_size(max_size(bytes / p->size, 1), c->capacity - c->made);
+}
+
+/* Links up the next n blocks of a chunk and puts them on the list. */
+static void make(pool *p, uint32_t which, uint32_t n) {
+  chunk *c = &p->chunk[which];
+  char *first = c->start + c->made * p->size, *last = first + (n - 1) * p->size;
+  if (p->head.guided) {
+    uint32_t number = (which << NUMBER_SHIFT | c->made) + 1, next = number + 1;
+    for (char *b = first; b < last; b += p->size)
+      *(number_link *)b = next++;
+    c->made += n;
+    push_numbers(p, number, last);
+    return;
+  }
+  for (char *b = first; b < last; b += p->size)
+    *(masu_link *)b = b + p->size;
+  *(masu_link *)last = p->head.ready;
+  p->head.ready = first;
+  c->made += n;
+}
+
+static chunk *unfinished(pool *p) {
+  while (p->current < CHUNKS) {
+    chunk *c = &p->chunk[p->current];
+    if (c->made < c->capacity)
+      return c;
+    p->current++;
+  }
+  return NULL;
+}
+
+static bool make_some(pool *p) {
+  chunk *c = unfinished(p);
+  if (!c && add_chunk(p, 1))
+    c = unfinished(p);
+  if (!c)
+    return false;
+  make(p, p->current, step_of(p, c));
+  return true;
+}
+
+/* Who comes second finds what the first has made. */
+static bool make_some_shared(pool *p) {
+  lock_take(LOCK_POOLS);
+  bool any = (uint32_t)load_acquire(&p->top) || make_some(p);
+  lock_drop(LOCK_POOLS);
+  return any;
+}
+
+/* ---- Checked pools ---- */
+
+static bool flip_live(pool *p, uint32_t number, bool live) {
+  uint32_t n = number - 1, index = n & INDEX_MASK;
+  atomic_u64 *word = &p->chunk[n >> NUMBER_SHIFT].live[index / 64];
+  uint64_t bit = (uint64_t)1 << index % 64;
+  uint64_t before = live ? atomic_fetch_or(word, bit) : atomic_fetch_and(word, ~bit);
+  return (before & bit) != (live ? bit : 0);
+}
+
+/* ---- Allocating and freeing ---- */
+
+static void pool_count(pool *p, size_t change) {
+  if (is_shared(p))
+    add_relaxed(&p->shared_live, change);
+  else
+    p->head.live += change;
+}
+
+PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
+  pool *p = pool_of(head);
+  void *b;
+  if (!head->guided) {
+    if (!make_some(p)) {
+      errno = ENOMEM;
+      return NULL;
+    }
+    b = head->ready;
+    head->ready = *(masu_link *)b;
+  } else {
+    while (!(b = pop_number(p)))
+      if (!(is_shared(p) ? make_some_shared(p) : make_some(p))) {
+        errno = ENOMEM;
+        return NULL;
+      }
+    if (p->flags & MASU_POOL_CHECKED && !flip_live(p, number_of(p, b), true))
+      report_misuse("block of a pool written to after free", b);
+  }
+  if (!(p->flags & MASU_POOL_UNCOUNTED))
+    pool_count(p, 1);
+  return b;
+}
+
+PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
+  pool *p = pool_of(head);
+  uint32_t number = number_of(p, b);
+  if (UNLIKELY(!number))
+    report_misuse("free of a pointer that is no block of this pool", b);
+  if (p->flags & MASU_POOL_CHECKED && !flip_live(p, number, false))
+    report_misuse("double free in a pool", b);
+  push_numbers(p, number, b);
+  if (!(p->flags & MASU_POOL_UNCOUNTED))
+    pool_count(p, (size_t)-1);
+}
+
+/* ---- Coming and going ---- */
+
+static size_t live_of(const pool *p) {
+  return is_shared(p) ? load_relaxed(&p->shared_live) : p->head.live;
+}
+
+static void pool_figures(const tenant *t, size_t *used, size_t *held) {
+  const pool *p = CONTAINER_OF(t, pool, tenant);
+  *used = live_of(p) * p->size;
+  *held = p->held;
+}
+
+PUBLIC masu_pool *masu_pool_create_in(masu_heap *in, const char *name, size_t size,
+                                      size_t align, unsigned flags) {
+  unsigned known = MASU_POOL_SHARED | MASU_POOL_CHECKED | MASU_POOL_UNCOUNTED;
+  if (!align)
+    align = min_size(max_size(size & -size, 4), 16);
+  if (!size || size > LARGE_MOST / CHUNKS || !is_pow2(align) || align > SLICE_SIZE || flags & ~known) {
+    errno = EINVAL;
+    return NULL;
+  }
+  size_t dirty;
+  pool *p = form_take(in, sizeof *p, _Alignof(pool), &dirty);
+  if (!p)
+    return NULL;
+  memset(p, 0, sizeof *p);
+  p->flags = flags;
+  p->align = max_size(align, 4);
+  p->size = ROUND_UP(ROUND_UP(size, 4), p->align);
+  p->head.guided = p->size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
+  p->tenant.figures = pool_figures;
+  tenant_join(&p->tenant, in, "pool", name);
+  return &p->head;
+}
+
+PUBLIC void masu_pool_destroy(masu_pool *head) {
+  pool *p = pool_of(head);
+  if (!p)
+    return;
+  tenant_leave(&p->tenant);
+  for (uint32_t i = 0; i < CHUNKS; i++)
+    drop_chunk(&p->chunk[i]);
+  masu_free(p);
+}
+
+/* ---- All at once ---- */
+
+static void forget_blocks(pool *p) {
+  p->head.ready = NULL;
+  p->head.live = 0;
+  store_relaxed(&p->shared_live, 0);
+  store_relaxed(&p->top, with_top(load_relaxed(&p->top), 0));
+  p->current = 0;
+}
+
+PUBLIC void masu_pool_reset(masu_pool *head) {
+  pool *p = pool_of(head);
+  forget_blocks(p);
+  for (uint32_t i = 0; i < CHUNKS; i++) {
+    chunk *c = &p->chunk[i];
+    c->made = 0;
+    if (c->live)
+      memset((void *)c->live, 0, live_words(c) * 8);
+  }
+}
+
+static size_t ready_count(const pool *p) {
+  size_t n = 0;
+  for (const char *b = p->head.ready; b; b = *(masu_link *)b)
+    n++;
+  for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; n++)
+    number = next_of(block_at(p, number));
+  return n;
+}
+
+static void touch(const pool *p, const char *from, size_t bytes) {
+  if (p->size > os_page()) /* smaller blocks are touched by linking them */
+    for (size_t at = 0; at < bytes; at += os_page())
+      *(volatile char *)(from + at) = 0;
+}
+
+PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
+  pool *p = pool_of(head);
+  size_t ready = ready_count(p);
+  while (ready < n) {
+    chunk *c = unfinished(p);
+    if (!c) {
+      if (!add_chunk(p, n - ready) && !add_chunk(p, 1))
+        return ENOMEM;
+      c = unfinished(p);
+    }
+    uint32_t some = (uint32_t)min_size(n - ready, c->capacity - c->made);
+    touch(p, c->start + c->made * p->size, some * p->size);
+    make(p, p->current, some);
+    ready += some;
+  }
+  return 0;
+}
+
+/* Calls visit for each free block. */
+static void each_free(const pool *p, void (*visit)(const pool *p, uint32_t number, void *to), void *to) {
+  for (const char *b = p->head.ready, *next; b; b = next) {
+    next = *(masu_link *)b;
+    visit(p, number_of(p, b), to);
+  }
+  for (uint32_t number = (uint32_t)load_relaxed(&p->top), next; number; number = next) {
+    next = next_of(block_at(p, number));
+    visit(p, number, to);
+  }
+}
+
+static void tally(const pool *p, uint32_t number, void *counts) {
+  (void)p;
+  ((uint32_t *)counts)[(number - 1) >> NUMBER_SHIFT]++;
+}
+
+typedef struct kept_blocks {
+  const uint32_t *free; /* in each chunk */
+  uint32_t number;      /* the new list, of one kind or the other */
+  char *ready;
+} kept_blocks;
+
+/* Puts a block on the new list unless its chunk goes. */
+static void keep_block(const pool *p, uint32_t number, void *to) {
+  kept_blocks *k = to;
+  uint32_t which = (number - 1) >> NUMBER_SHIFT;
+  char *b = block_at(p, number);
+  if (k->free[which] == p->chunk[which].made)
+    return;
+  if (p->head.guided) {
+    *(number_link *)b = k->number;
+    k->number = number;
+  } else {
+    *(masu_link *)b = k->ready;
+    k->ready = b;
+  }
+}
+
+PUBLIC size_t masu_pool_trim(masu_pool *head) {
+  pool *p = pool_of(head);
+  uint32_t free_in[CHUNKS] = {0};
+  kept_blocks k = {.free = free_in};
+  size_t before = p->held;
+  each_free(p, tally, free_in);
+  each_free(p, keep_block, &k);
+  head->ready = k.ready;
+  store_relaxed(&p->top, with_top(load_relaxed(&p->top), k.number));
+  for (uint32_t i = 0; i < CHUNKS; i++)
+    if (p->chunk[i].start && free_in[i] == p->chunk[i].made)
+      remove_chunk(p, i);
+  return before - p->held;
+}
+
+typedef struct live_blocks {
+  uint64_t *free; /* one bit a block */
+  uint32_t start[CHUNKS]; /* the first bit of a chunk */
+} live_blocks;
+
+static void mark_free(const pool *p, uint32_t number, void *to) {
+  live_blocks *l = to;
+  uint32_t n = number - 1, bit = l->start[n >> NUMBER_SHIFT] + (n & INDEX_MASK);
+  (void)p;
+  l->free[bit / 64] |= (uint64_t)1 << bit % 64;
+}
+
+PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *context),
+                              void *context) {
+  pool *p = pool_of(head);
+  live_blocks l;
+  uint32_t bits = 0;
+  for (uint32_t i = 0; i < CHUNKS; bits += p->chunk[i++].made)
+    l.start[i] = bits;
+  if (!(l.free = masu_calloc(bits / 64 + 1, sizeof *l.free)))
+    return ENOMEM;
+  each_free(p, mark_free, &l);
+  for (uint32_t i = 0; i < CHUNKS; i++)
+    for (uint32_t b = 0; b < p->chunk[i].made; b++)
+      if (!(l.free[(l.start[i] + b) / 64] >> (l.start[i] + b) % 64 & 1))
+        visit(p->chunk[i].start + b * p->size, context);
+  masu_free(l.free);
+  return 0;
+}
+
+PUBLIC int masu_pool_read(const masu_pool *head, masu_pool_figures *out, size_t size) {
+  const pool *p = (const pool *)head;
+  if (size != sizeof *out)
+    return EINVAL;
+  *out = (masu_pool_figures){.block = p->size, .live = live_of(p), .held = p->held};
+  for (uint32_t i = 0; i < CHUNKS; i++)
+    out->made += p->chunk[i].made;
+  return 0;
+}

@@ -1,0 +1,57 @@
+/* account: what a named heap uses, and how much it may.
+ *
+ *     used == sum of threaded blocks in the heap's slabs (those in purged pages
+ *             excluded) + sum of its large blocks, in bytes
+ *
+ * so `used` is the memory that the heap has touched, and grows in steps of a page: the
+ * hit path counts nothing. What a sender ended is subtracted when the owner finds it.
+ *
+ * Threads: any, without locks; two threads may overshoot neither limit.
+ */
+#ifndef MASU_HEAP_ACCOUNT_H
+#define MASU_HEAP_ACCOUNT_H
+
+#include "base/atomic.h"
+#include "base/attr.h"
+
+struct heap;
+
+typedef struct account {
+  atomic_word used, peak;
+  atomic_word hard, soft; /* SIZE_MAX: no limit */
+  atomic_u64 refused;     /* charges that the hard limit turned away */
+  struct heap *parked;    /* limbs that no thread uses; the roster's */
+} account;
+
+static inline void account_init(account *a) {
+  store_relaxed(&a->used, 0);
+  store_relaxed(&a->peak, 0);
+  store_relaxed(&a->hard, SIZE_MAX);
+  store_relaxed(&a->soft, SIZE_MAX);
+  store_relaxed(&a->refused, 0);
+  a->parked = NULL;
+}
+
+/* a NULL: nobody's account. False: it would go beyond the hard limit; nothing changed. */
+static inline bool account_charge(account *a, size_t bytes) {
+  if (LIKELY(!a))
+    return true;
+  size_t used = load_relaxed(&a->used), peak = load_relaxed(&a->peak);
+  do {
+    size_t hard = load_relaxed(&a->hard);
+    if (bytes > hard || used > hard - bytes) {
+      add_relaxed(&a->refused, 1);
+      return false;
+    }
+  } while (!cas_acq_rel(&a->used, &used, used + bytes));
+  while (peak < used + bytes && !cas_acq_rel(&a->peak, &peak, used + bytes))
+    ;
+  return true;
+}
+
+static inline void account_discharge(account *a, size_t bytes) {
+  if (UNLIKELY(a != NULL))
+    sub_relaxed(&a->used, bytes);
+}
+
+#endif
