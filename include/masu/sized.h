@@ -43,8 +43,9 @@ MASU_API size_t masu_size_of_index(unsigned index);
 MASU_API void *masu_sized_alloc_index(unsigned index);
 MASU_API void masu_sized_free_index(void *p, unsigned index);
 
-/* Gives back the pieces in which no block is in use or held ready by another thread (at
- * most 64 KiB a class). Returns bytes. */
+/* Gives the pieces back to the system in which no block is in use or held ready by another
+ * thread (at most 64 KiB a class), and other idle memory with them. Returns the bytes of
+ * the pieces. */
 MASU_API size_t masu_sized_trim(void);
 
 typedef struct masu_sized_figures {

@@ -167,15 +167,20 @@ PUBLIC int masu_malloc_info(int options, FILE *stream) {
   return 0;
 }
 
-PUBLIC int masu_malloc_trim(size_t pad) {
+internal bool give_back_idle(size_t pad) {
   if (thread_busy)
-    return 0;
+    return false;
   heap *h = thread_enter_if_joined();
   if (h)
     heap_tidy(h);
   bool any = helper_give_back_all(pad) > 0;
   thread_leave(h);
   return any;
+}
+
+PUBLIC int masu_malloc_trim(size_t pad) {
+  masu_prewarm(0, NULL, 0);
+  return give_back_idle(pad);
 }
 
 PUBLIC int masu_mallopt(int parameter, int value) {

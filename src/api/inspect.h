@@ -25,6 +25,10 @@ typedef struct figures {
  * either way. All 0 from a signal handler that interrupted masu. */
 internal void figures_read(figures *f);
 
+/* Gives free memory back to the system but for `pad` bytes and what was prewarmed;
+ * false: there was none, or the caller interrupted masu. */
+internal bool give_back_idle(size_t pad);
+
 /* Called at the end of masu_malloc_stats: what the layers above have to report. */
 internal_data _Atomic(void (*)(void)) stats_hook;
 

@@ -21,6 +21,8 @@ static COLD void *out_of_memory(void) {
  * idle anywhere; true: worth another try. */
 static COLD bool reclaim(heap *h) {
   bool waited = supply_settle();
+  if (supply_is_prewarmed())
+    supply_prewarm(0);
   if (h)
     heap_tidy(h);
   return helper_give_back_all(0) > 0 || waited;
@@ -154,8 +156,8 @@ internal void free_entered(heap *h, void *p) {
   slab *s = map_entry_descriptor(e);
   if (s->kind != SLAB_SMALL)
     give_large(s);
-  else if (!h)
-    heap_deliver(s, p, p, 1);
+  else if (!h || map_entry_tag(e) >= TAG_FIRST_LIMB)
+    heap_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
   else if (map_entry_tag(e) == h->hot.tag)
     heap_free_own(h, s, p);
   else
@@ -177,8 +179,8 @@ internal NOINLINE void free_slow(void *p) {
     thread_defer_free(p);
     return;
   }
-  heap *limb = thread_limb;
-  if (UNLIKELY(limb != NULL) && (limb = limb_tagged(map_entry_tag(e)))) {
+  heap *limb = map_entry_tag(e) >= TAG_FIRST_LIMB ? limb_tagged(map_entry_tag(e)) : NULL;
+  if (UNLIKELY(limb != NULL)) {
     limb_free(limb, s, p);
     return;
   }

@@ -141,9 +141,10 @@ PUBLIC void masu_arena_destroy(masu_arena *head) {
   arena *a = (arena *)head;
   if (!a || a->foreign)
     return;
-  tenant_leave(&a->tenant);
+  tenant_used(&a->tenant, a);
   runs_free(a, a->first);
-  masu_free(a);
+  head->at = head->end = NULL;
+  tenant_end(&a->tenant, a);
 }
 
 /* ---- Allocating ---- */
@@ -187,6 +188,8 @@ static masu_run *run_reuse(masu_run *now, size_t size) {
 PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) {
   arena *a = (arena *)head;
   size_t need;
+  if (!a->foreign)
+    tenant_used(&a->tenant, a);
   if (!is_pow2(align))
     return arena_out(EINVAL);
   if (a->fixed || __builtin_add_overflow(size, align, &need) || need > LARGE_MOST)

@@ -85,9 +85,11 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
   fixed *f = (fixed *)head;
   if (!f)
     return;
-  tenant_leave(&f->tenant);
+  tenant_used(&f->tenant, f);
   masu_free(head->start);
-  masu_free(f);
+  head->ready = NULL;
+  head->span = 0;
+  tenant_end(&f->tenant, f);
 }
 
 PUBLIC void masu_fixed_reset(masu_fixed *f) { fixed_link(f); }
@@ -107,8 +109,9 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   if (masu_fixed_owns(f, p)) {
     if ((size_t)((char *)p - f->start) % f->block)
       report_misuse("free of a pointer inside a block of a fixed pool", p);
-    if (p == f->ready)
-      report_misuse("double free in a fixed pool", p);
+    for (void *b = f->ready; b; b = *(masu_link *)b)
+      if (b == p)
+        report_misuse("double free in a fixed pool", p);
     *(masu_link *)p = f->ready;
     f->ready = p;
     f->live--;

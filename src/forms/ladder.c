@@ -118,10 +118,10 @@ static void drop_chunks(masu_ladder *l, ladder_step *s, bool all) {
 PUBLIC void masu_ladder_destroy(masu_ladder *l) {
   if (!l)
     return;
-  tenant_leave(&l->tenant);
+  tenant_used(&l->tenant, l);
   for (size_t i = 0; i < l->count; i++)
     drop_chunks(l, &l->step[i], true);
-  masu_free(l);
+  tenant_end(&l->tenant, l);
 }
 
 /* ---- Allocating ---- */
@@ -153,7 +153,7 @@ static bool grow_step(masu_ladder *l, ladder_step *s) {
 }
 
 static ladder_step *step_for(masu_ladder *l, size_t size) {
-  size_t i = (size + 15) / 16;
+  size_t i = min_size(size, LADDER_MOST + 1) / 16 + (size % 16 != 0);
   if (i < sizeof l->by_size) {
     i = l->by_size[i];
     i -= i && size <= l->step[i - 1].size; /* a step of 8 */
@@ -170,6 +170,7 @@ static COLD void *take_above_steps(masu_ladder *l, size_t size) {
 }
 
 PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
+  tenant_used(&l->tenant, l);
   ladder_step *s = step_for(l, size);
   if (UNLIKELY(!s))
     return take_above_steps(l, size);
@@ -181,9 +182,20 @@ PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
   return p;
 }
 
-static void check_chunk(const masu_ladder *l, const ladder_chunk *c, const void *p) {
+/* Checked builds mark free blocks in their second word; whether one that bears the mark
+ * is free, its step's list says. */
+static uintptr_t free_mark(const void *p) { return ~(uintptr_t)p; }
+
+static void check_free(const masu_ladder *l, const ladder_chunk *c, void *p) {
   if (c->ladder != l || (size_t)((const char *)p - (const char *)c - CHUNK_HEAD) % c->step->size)
     report_misuse("a pointer that is no block of this ladder", p);
+  if (c->step->size < 16)
+    return;
+  uintptr_t *mark = (uintptr_t *)p + 1;
+  for (char *b = *mark == free_mark(p) ? c->step->ready : NULL; b; b = *(masu_link *)b)
+    if (b == p)
+      report_misuse("double free in a ladder", p);
+  *mark = free_mark(p);
 }
 
 PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
@@ -193,7 +205,7 @@ PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
   }
   ladder_chunk *c = ladder_chunk_of(p);
   if (CHECKED)
-    check_chunk(l, c, p);
+    check_free(l, c, p);
   ladder_step *s = c->step;
   *(masu_link *)p = s->ready;
   s->ready = p;

@@ -20,6 +20,7 @@ struct masu_heap {
   void (*on_soft)(masu_heap *named, size_t used, void *context);
   void *context;
   atomic_u32 is_above; /* the soft limit, and it was said */
+  bool destroyed;
 };
 
 /* Guarded by LOCK_FORMS. */
@@ -39,7 +40,11 @@ static void prepare(void) {
   store_relaxed(&stats_hook, forms_report);
 }
 
-static account *account_of(masu_heap *named) { return &named->account; }
+static account *account_of(masu_heap *named) {
+  if (CHECKED && named->destroyed)
+    report_misuse("use after destroy", named);
+  return &named->account;
+}
 
 static void copy_name(char *to, const char *name) {
   size_t length = name ? strnlen(name, 31) : 0;
@@ -73,6 +78,7 @@ PUBLIC masu_heap *masu_heap_create(const char *name) {
     account_init(&named->account);
     copy_name(named->name, name);
     named->on_soft = NULL;
+    named->destroyed = false;
     store_relaxed(&named->is_above, 0);
     lock_take(LOCK_FORMS);
     list_push_back(&forms.heaps, &named->all);
@@ -102,7 +108,9 @@ PUBLIC void masu_heap_destroy(masu_heap *named) {
   evict(named);
   roster_release_account(account_of(named));
   list_remove(&named->all);
-  list_push_front(&forms.unused, &named->all);
+  named->destroyed = true;
+  if (!CHECKED) /* there it stays what it was */
+    list_push_front(&forms.unused, &named->all);
   lock_drop(LOCK_FORMS);
   thread_leave(h);
 }
@@ -245,8 +253,9 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
   named_count c = {.whose = &named->account};
   const heap *l = thread_limb;
   slab_for_each(count_slab, &c);
-  /* What the calling thread holds ready it can see. */
-  if (l && load_relaxed(&l->account) == c.whose)
+  while (l && load_relaxed(&l->account) != c.whose)
+    l = l->sibling;
+  if (l) /* what the calling thread holds ready it can see */
     for (unsigned k = 0; k < CLASS_COUNT; k++)
       for (const block *b = l->hot.hand[k]; b; b = b->next) {
         c.blocks--;
@@ -285,6 +294,7 @@ PUBLIC void masu_heap_for_each(void (*visit)(masu_heap *named, void *context), v
 internal void tenant_join(tenant *t, masu_heap *named, const char *form, const char *name) {
   t->heap = named;
   t->form = form;
+  t->ended = false;
   copy_name(t->name, name);
   lock_take(LOCK_FORMS);
   prepare();
@@ -292,10 +302,13 @@ internal void tenant_join(tenant *t, masu_heap *named, const char *form, const c
   lock_drop(LOCK_FORMS);
 }
 
-internal void tenant_leave(tenant *t) {
+internal void tenant_end(tenant *t, void *descriptor) {
   lock_take(LOCK_FORMS);
   list_remove(&t->all);
   lock_drop(LOCK_FORMS);
+  t->ended = true;
+  if (!CHECKED)
+    masu_free(descriptor);
 }
 
 internal void tenant_for_each(void (*visit)(const tenant *t, void *context), void *context) {

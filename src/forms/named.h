@@ -13,19 +13,27 @@
 #include "base/list.h"
 #include "heap/account.h"
 #include "masu/heap.h"
+#include "os/report.h"
 
 /* Something that lives in a heap, or in the general memory. */
 typedef struct tenant {
   list_node all;
   masu_heap *heap;
-  const char *form; /* "pool", "arena", "ladder" */
+  const char *form; /* "pool", "arena", "ladder", "fixed" */
+  bool ended;
   char name[32];
   /* Bytes in use and bytes held, called by any thread. */
   void (*figures)(const struct tenant *t, size_t *used, size_t *held);
 } tenant;
 
 internal void tenant_join(tenant *t, masu_heap *heap, const char *form, const char *name);
-internal void tenant_leave(tenant *t);
+/* The form is destroyed: its descriptor is freed. Checked builds keep it and report
+ * whoever uses it again. */
+internal void tenant_end(tenant *t, void *descriptor);
+static inline void tenant_used(const tenant *t, const void *descriptor) {
+  if (CHECKED && t->ended)
+    report_misuse("use after destroy", descriptor);
+}
 /* Calls visit for each with LOCK_FORMS held. */
 internal void tenant_for_each(void (*visit)(const tenant *t, void *context), void *context);
 

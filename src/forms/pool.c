@@ -245,6 +245,7 @@ static void pool_count(pool *p, size_t change) {
 PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
   pool *p = pool_of(head);
   void *b;
+  tenant_used(&p->tenant, p);
   if (!head->guided) {
     if (!make_some(p)) {
       errno = ENOMEM;
@@ -268,6 +269,7 @@ PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
 
 PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
   pool *p = pool_of(head);
+  tenant_used(&p->tenant, p);
   uint32_t number = number_of(p, b);
   if (UNLIKELY(!number))
     report_misuse("free of a pointer that is no block of this pool", b);
@@ -317,10 +319,12 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
   pool *p = pool_of(head);
   if (!p)
     return;
-  tenant_leave(&p->tenant);
+  tenant_used(&p->tenant, p);
   for (uint32_t i = 0; i < CHUNKS; i++)
     drop_chunk(&p->chunk[i]);
-  masu_free(p);
+  head->ready = NULL;
+  head->guided = 1;
+  tenant_end(&p->tenant, p);
 }
 
 /* ---- All at once ---- */
@@ -362,10 +366,12 @@ static void touch(const pool *p, const char *from, size_t bytes) {
 PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
   pool *p = pool_of(head);
   size_t ready = ready_count(p);
+  if (n > LARGE_MOST / p->size)
+    return ENOMEM;
   while (ready < n) {
     chunk *c = unfinished(p);
     if (!c) {
-      if (!add_chunk(p, n - ready) && !add_chunk(p, 1))
+      if (!add_chunk(p, min_size(n - ready, INDEX_MASK)))
         return ENOMEM;
       c = unfinished(p);
     }

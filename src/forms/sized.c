@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/inspect.h"
 #include "api/malloc.h"
 #include "base/bits.h"
 #include "forms/named.h"
@@ -476,6 +477,8 @@ PUBLIC size_t masu_sized_trim(void) {
     bytes += drop_pieces(c);
   }
   lock_drop(LOCK_SIZED);
+  if (bytes)
+    give_back_idle(0);
   return bytes;
 }
 

@@ -439,10 +439,6 @@ static void slot_flush(send_slot *slot) {
 
 internal void heap_send(heap *h, slab *s, block *b) {
   send_slot *slot = &h->slots[((uintptr_t)s >> 7) % SLOT_COUNT];
-  if (UNLIKELY(heap_account_of(s) != NULL)) {
-    heap_deliver(s, b, b, 1);
-    return;
-  }
   if (slot->slab != s) {
     slot_flush(slot);
     slot->slab = s;

@@ -148,8 +148,7 @@ static inline bool heap_hand_back(heap *h, slab *s) {
 }
 /* Frees a block of an own slab, as the fast path does. */
 internal void heap_free_own(heap *h, slab *s, block *b);
-/* Frees a block of another heap's slab; it may wait in a slot, but for those of a
- * limb, so that a named heap can be destroyed. */
+/* Frees a block of another thread's own heap; it may wait in a slot. */
 internal void heap_send(heap *h, slab *s, block *b);
 /* Frees blocks of a small slab, from any thread, at once. */
 internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count);

@@ -8,22 +8,25 @@
 static struct {
   heap *all;
   heap *parked, *last_parked; /* joined from the front */
-  heap *blank;
+  heap *blank; /* limbs of no named heap */
   unsigned parked_count;
-  uint32_t tags; /* given out */
+  uint32_t tags, limb_tags; /* given out */
   heap *orphan;
   bool repair; /* some heap needs_repair */
   bool untidy; /* some heap was parked since all were tidied */
 } roster;
 
 /* Lock held. */
-static heap *heap_make(void) {
-  if (roster.tags == TAG_LIMIT - TAG_FIRST_HEAP)
+static heap *heap_make(bool limb) {
+  uint32_t *given = limb ? &roster.limb_tags : &roster.tags;
+  uint32_t tag = (limb ? TAG_FIRST_LIMB : TAG_FIRST_HEAP) + *given;
+  if (tag == (limb ? TAG_LIMIT : TAG_FIRST_LIMB))
     return NULL;
   heap *h = meta_alloc(sizeof *h);
   if (!h)
     return NULL;
-  heap_init(h, (map_tag)(TAG_FIRST_HEAP + roster.tags++));
+  heap_init(h, (map_tag)tag);
+  ++*given;
   h->next = roster.all;
   roster.all = h;
   return h;
@@ -119,14 +122,13 @@ static heap *blank_pop(void) {
   return h;
 }
 
-/* A parked heap's blocks are the program's: it doesn't become a limb. */
 internal heap *roster_join(account *a) {
   lock_take(LOCK_ROSTER);
   heap *h = a ? limb_pop(a) : parked_pop();
-  if (!h)
+  if (!h && a)
     h = blank_pop();
   if (!h)
-    h = heap_make();
+    h = heap_make(a != NULL);
   if (h)
     store_relaxed(&h->account, a);
   lock_drop(LOCK_ROSTER);
@@ -253,7 +255,7 @@ internal unsigned roster_check(void) {
 
 internal unsigned roster_count(void) {
   lock_take(LOCK_ROSTER);
-  unsigned n = roster.tags;
+  unsigned n = roster.tags + roster.limb_tags;
   lock_drop(LOCK_ROSTER);
   return n;
 }

@@ -27,7 +27,7 @@ internal heap *roster_join(account *a);
 /* The thread gives its heap, or limb, up. */
 internal void roster_leave(heap *h);
 /* Everything that heaps on the account hold goes back, whatever is out; they become
- * blank heaps, those that are parked anybody's. The account's heaps must not be used
+ * blank limbs, for any named heap. The account's heaps must not be used
  * meanwhile. */
 internal void roster_release_account(account *a);
 /* The orphan heap; LOCK_ORPHAN is held while it is used. NULL: out of memory. */

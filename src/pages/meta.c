@@ -55,9 +55,9 @@ internal void *meta_alloc(size_t size) {
 internal bool meta_prewarm(size_t size) {
   lock_take(LOCK_META);
   bool room = size <= (size_t)(meta.end - meta.next) || meta_refill(size);
-  if (room)
-    for (volatile char *p = meta.next; p < meta.end; p += os_page())
-      *p = 0;
+  if (room) /* adding 0 is harmless to what is there */
+    for (char *p = meta.chunks->start; p < meta.end; p += os_page())
+      add_relaxed((_Atomic(char) *)p, 0);
   lock_drop(LOCK_META);
   return room;
 }

@@ -13,7 +13,7 @@
 /* Aligned to 128 bytes (two cache lines, which processors fetch together).
  * NULL: the system refused. */
 internal void *meta_alloc(size_t size);
-/* Touches what is left of the chunk, after making sure that it is `size` bytes. */
+/* Makes the newest chunk resident, after making sure that `size` bytes of it are left. */
 internal bool meta_prewarm(size_t size);
 /* All chunks, as os_lock_memory. */
 internal int meta_lock(bool lock);

@@ -28,10 +28,18 @@
 typedef uint64_t map_entry;
 typedef uint16_t map_tag;
 
-/* Tags. Heaps get those from TAG_FIRST_HEAP on. TAG_NONE is that of an entry for
+/* Tags. Threads' own heaps get those from TAG_FIRST_HEAP on, limbs of named heaps those
+ * from TAG_FIRST_LIMB on. TAG_NONE is that of an entry for
  * memory which isn't masu's; TAG_SHARED is nobody's; TAG_NO_HEAP is what a thread
  * without a heap compares with and stands in no entry. */
-enum { TAG_NONE, TAG_SHARED, TAG_NO_HEAP, TAG_FIRST_HEAP, TAG_LIMIT = 1 << 16 };
+enum {
+  TAG_NONE,
+  TAG_SHARED,
+  TAG_NO_HEAP,
+  TAG_FIRST_HEAP,
+  TAG_FIRST_LIMB = 1 << 15,
+  TAG_LIMIT = 1 << 16
+};
 #define MAP_NONE ((map_entry)0)
 
 #define MAP_LEAF_SHIFT 32

@@ -574,9 +574,9 @@ internal size_t supply_purge_all(size_t keep) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
   size_t done = 0;
-  end_prewarming();
+  age_everything(os_now_ms());
   done += unmap_kept(SIZE_MAX, os_now_ms(), 0);
-  if (!keep)
+  if (!keep && !supply.prewarmed)
     done += regions_release_empty();
   done += purge_oldest(os_now_ms(), SIZE_MAX, keep, true);
   lock_drop(LOCK_SUPPLY);

@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "pattern.h"
+
 extern "C" {
 void *reallocf(void *, size_t);
 void free_sized(void *, size_t);
@@ -149,36 +151,12 @@ constexpr int UNTOUCHED = 12345;
     EXPECT_EQ(errno, ENOMEM) << #expression;         \
   } while (0)
 
-constexpr size_t KIB = 1024, MIB = 1024 * KIB;
-
 inline bool aligned_to(const void *p, size_t alignment) {
   return (reinterpret_cast<uintptr_t>(p) & (alignment - 1)) == 0;
 }
 /* What masu.h promises for a request of n bytes. */
 inline bool well_aligned(const void *p, size_t n) {
   return aligned_to(p, n >= 16 ? 16 : 8);
-}
-
-/* A byte pattern that depends on the seed and on the place. */
-inline unsigned char pattern_at(size_t seed, size_t i) {
-  return static_cast<unsigned char>((seed * 167 + i * 31 + (i >> 8) * 7) ^ (i >> 16));
-}
-inline void pattern_write(void *p, size_t n, size_t seed) {
-  auto *bytes = static_cast<unsigned char *>(p);
-  for (size_t i = 0; i < n; i++)
-    bytes[i] = pattern_at(seed, i);
-}
-/* The index of the first wrong byte, n when all are right. */
-inline size_t pattern_mismatch(const void *p, size_t n, size_t seed) {
-  auto *bytes = static_cast<const unsigned char *>(p);
-  size_t i = 0;
-  while (i < n && bytes[i] == pattern_at(seed, i))
-    i++;
-  return i;
-}
-inline bool all_zero(const void *p, size_t n) {
-  auto *bytes = static_cast<const unsigned char *>(p);
-  return n == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
 }
 
 /* The last and the first size of every class up to `limit`, and 0. */
@@ -198,19 +176,6 @@ inline std::vector<size_t> class_borders(const api &a, size_t limit) {
     n = last + 1;
   }
   return sizes;
-}
-
-/* Kibibytes of this process that are resident. */
-inline size_t resident_kib() {
-  size_t kib = 0;
-  char line[256];
-  if (FILE *f = fopen("/proc/self/smaps_rollup", "r")) {
-    while (fgets(line, sizeof line, f))
-      if (sscanf(line, "Rss: %zu kB", &kib) == 1)
-        break;
-    fclose(f);
-  }
-  return kib;
 }
 
 #endif

@@ -207,7 +207,7 @@ static void use_up_all_tags(void) {
     REQUIRE(h->hot.tag >= TAG_FIRST_HEAP && !seen[h->hot.tag]);
     seen[h->hot.tag] = 1;
   }
-  for (unsigned tag = TAG_FIRST_HEAP; tag < TAG_LIMIT; tag++)
+  for (unsigned tag = TAG_FIRST_HEAP; tag < TAG_FIRST_LIMB; tag++)
     REQUIRE(seen[tag]);
   REQUIRE(roster_join(NULL) == NULL);
 }

@@ -1,0 +1,177 @@
+/* Fixed-capacity pools and ladders. */
+#include <masu/fixed.h>
+
+#include <sys/mman.h>
+
+#include <set>
+
+#include "forms.h"
+
+class Fixed : public FormTest {};
+
+TEST_F(Fixed, FullMeansNull) {
+  masu_fixed *f = masu_fixed_create(100, 50, 0);
+  std::set<void *> seen;
+  for (int i = 0; i < 50; i++) {
+    void *p = masu_fixed_alloc(f, 100);
+    ASSERT_NE(p, nullptr);
+    EXPECT_TRUE(multiple_of(p, 16));
+    EXPECT_TRUE(seen.insert(p).second);
+    EXPECT_TRUE(masu_fixed_owns(f, p));
+  }
+  EXPECT_FAILS_WITH(ENOMEM, masu_fixed_alloc(f, 1));
+  masu_fixed_free(f, *seen.begin());
+  EXPECT_EQ(masu_fixed_alloc(f, 1), *seen.begin());
+  EXPECT_EQ(f->live, 50u);
+  EXPECT_EQ(f->missed, 1u);
+  masu_fixed_reset(f);
+  EXPECT_FAILS_WITH(ENOMEM, masu_fixed_alloc(f, 1000)); /* too large */
+  void *p = masu_fixed_alloc(f, 10);
+  EXPECT_FAILS_WITH(ENOMEM, masu_fixed_realloc(f, p, 1000));
+  EXPECT_EQ(f->live, 1u); /* p is still there */
+  masu_fixed_destroy(f);
+  masu_fixed_destroy(nullptr);
+}
+
+TEST_F(Fixed, FallsBackAndComesHome) {
+  masu_fixed *f = masu_fixed_create(10000, 20, MASU_FIXED_FALLBACK);
+  random_numbers random(3);
+  struct block {
+    void *p = nullptr;
+    size_t size = 0, seed = 0;
+  };
+  std::vector<block> blocks(60);
+  for (size_t i = 0; i < 60000; i++) {
+    block &b = blocks[random.below(blocks.size())];
+    size_t size = random.below(12000) + 1;
+    ASSERT_EQ(pattern_mismatch(b.p, b.p ? b.size : 0, b.seed), b.p ? b.size : 0);
+    if (!b.p) {
+      b.p = masu_fixed_alloc(f, size);
+    } else if (random.below(2)) {
+      masu_fixed_free(f, b.p);
+      b.p = nullptr;
+      continue;
+    } else {
+      void *p = masu_fixed_realloc(f, b.p, size);
+      ASSERT_EQ(pattern_mismatch(p, std::min(size, b.size), b.seed), std::min(size, b.size));
+      bool fits = masu_fixed_owns(f, b.p) && size <= f->block;
+      ASSERT_EQ(p == b.p || !fits, true); /* it stays in its block */
+      b.p = p;
+    }
+    ASSERT_NE(b.p, nullptr);
+    b.size = size;
+    b.seed = i;
+    pattern_write(b.p, size, i);
+  }
+  size_t own = 0;
+  for (block &b : blocks)
+    own += b.p && masu_fixed_owns(f, b.p);
+  EXPECT_EQ(f->live, own);
+  for (block &b : blocks)
+    masu_fixed_free(f, b.p); /* NULL included */
+  EXPECT_EQ(f->live, 0u);
+  for (int i = 0; i < 20; i++)
+    EXPECT_TRUE(masu_fixed_owns(f, masu_fixed_alloc(f, 1)));
+  masu_fixed_destroy(f);
+}
+
+TEST_F(Fixed, OverTheCallersMemory) {
+  alignas(16) static char memory[1000];
+  masu_fixed f;
+  EXPECT_EQ(masu_fixed_init(&f, memory, sizeof memory, 90, 0), 10u);
+  for (int i = 0; i < 10; i++)
+    memset(masu_fixed_alloc(&f, 96), i, 96);
+  EXPECT_EQ(masu_fixed_alloc(&f, 1), nullptr);
+  errno = 0;
+  EXPECT_EQ(masu_fixed_init(&f, memory + 8, 900, 90, 0), 0u);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(masu_fixed_init(&f, memory, 80, 90, 0), 0u);
+  EXPECT_EQ(masu_fixed_init(&f, memory, 900, 0, 0), 0u);
+  EXPECT_EQ(masu_fixed_init(&f, memory, 900, 10, 8), 0u);
+  EXPECT_EQ(masu_fixed_init(&f, memory, 900, SIZE_MAX, 0), 0u);
+  /* Shared memory: the pool's blocks are seen by the child. */
+  size_t size = 64 * KIB;
+  void *shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_EQ(masu_fixed_init(&f, shared, size, 1000, 0), size / 1008);
+  auto *text = static_cast<char *>(masu_fixed_alloc(&f, 100));
+  EXPECT_TRUE(in_forked_child([&] { snprintf(text, 100, "from the child"); }));
+  EXPECT_STREQ(text, "from the child");
+  munmap(shared, size);
+}
+
+TEST_F(Fixed, BadArguments) {
+  EXPECT_FAILS_WITH(EINVAL, masu_fixed_create(0, 10, 0));
+  EXPECT_FAILS_WITH(EINVAL, masu_fixed_create(10, 0, 0));
+  EXPECT_FAILS_WITH(EINVAL, masu_fixed_create(10, 10, 2));
+  EXPECT_FAILS_WITH(ENOMEM, masu_fixed_create(1000, SIZE_MAX / 100, 0));
+  EXPECT_FAILS_WITH(ENOMEM, masu_fixed_create(SIZE_MAX, 1, 0));
+}
+
+TEST_F(Fixed, FallsBackToItsHeap) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_fixed *f = masu_fixed_create_in(heap, "inhabitant", 100, 5, MASU_FIXED_FALLBACK);
+  void *p = masu_fixed_alloc(f, 1000);
+  EXPECT_EQ(masu_heap_of(p), heap);
+  EXPECT_EQ(masu_heap_of(masu_fixed_realloc(f, masu_fixed_alloc(f, 10), 2000)), heap);
+  masu_heap_destroy(heap);
+}
+
+/* ---- Ladders ---- */
+
+class Ladder : public FormTest {};
+
+TEST_F(Ladder, AgainstAnOracle) {
+  static const size_t own[] = {4, 20, 48, 1000, 70000};
+  for (auto [steps, count] : {std::pair<const size_t *, size_t>{nullptr, 0}, {own, 5}}) {
+    masu_ladder *l = masu_ladder_create(steps, count);
+    ASSERT_NE(l, nullptr);
+    struct block {
+      void *p = nullptr;
+      size_t size = 0, seed = 0;
+    };
+    std::vector<block> blocks(300);
+    random_numbers random(5);
+    for (size_t i = 0; i < 20000; i++) {
+      block &b = blocks[random.below(blocks.size())];
+      size_t size = random.below(size_t{2} << random.below(20));
+      ASSERT_EQ(pattern_mismatch(b.p, b.p ? b.size : 0, b.seed), b.p ? b.size : 0);
+      if (!b.p) {
+        b.p = masu_ladder_alloc(l, size);
+      } else if (random.below(2)) {
+        masu_ladder_free(l, b.p);
+        b.p = nullptr;
+        continue;
+      } else {
+        b.p = masu_ladder_realloc(l, b.p, size);
+        ASSERT_EQ(pattern_mismatch(b.p, std::min(size, b.size), b.seed), std::min(size, b.size));
+      }
+      ASSERT_NE(b.p, nullptr);
+      ASSERT_TRUE(multiple_of(b.p, size > 8 ? 16 : 8));
+      b.size = size;
+      b.seed = i;
+      pattern_write(b.p, size, i);
+      if (i % 5000 == 0)
+        masu_ladder_trim(l);
+    }
+    for (block &b : blocks)
+      masu_ladder_free(l, b.p);
+    EXPECT_GT(masu_ladder_trim(l), 0u);
+    EXPECT_EQ(masu_ladder_trim(l), 0u);
+    EXPECT_NE(masu_ladder_alloc(l, 100), nullptr);
+    masu_ladder_destroy(l);
+  }
+  masu_ladder_destroy(nullptr);
+}
+
+TEST_F(Ladder, BadArguments) {
+  static const size_t falling[] = {16, 8}, twice[] = {8, 8}, large[] = {16, MIB}, none[] = {0};
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 2));
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(twice, 2));
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(large, 2));
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(none, 1));
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 0));
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 33));
+  masu_ladder *l = masu_ladder_create(nullptr, 0);
+  EXPECT_FAILS_WITH(ENOMEM, masu_ladder_alloc(l, SIZE_MAX - 5));
+  masu_ladder_destroy(l);
+}

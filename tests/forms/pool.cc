@@ -1,0 +1,217 @@
+/* Pools: plain, shared, tiny and checked ones, against a list of what is live. */
+#include <masu/pool.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+#include "forms.h"
+
+struct pool_case {
+  size_t size, alignment;
+  unsigned flags;
+};
+
+class Pool : public FormTest, public testing::WithParamInterface<pool_case> {
+protected:
+  masu_pool *pool = masu_pool_create(GetParam().size, GetParam().alignment, GetParam().flags);
+  size_t size = GetParam().size;
+  size_t written = std::min<size_t>(size, 600); /* of each block */
+
+  masu_pool_figures read() const {
+    masu_pool_figures f = {};
+    EXPECT_EQ(masu_pool_read(pool, &f, sizeof f), 0);
+    return f;
+  }
+  std::set<void *> live_blocks() const {
+    std::set<void *> seen;
+    EXPECT_EQ(masu_pool_for_each(
+                  pool, [](void *p, void *s) { static_cast<std::set<void *> *>(s)->insert(p); },
+                  &seen),
+              0);
+    return seen;
+  }
+  void TearDown() override {
+    masu_pool_destroy(pool);
+    FormTest::TearDown();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    kinds, Pool,
+    testing::Values(pool_case{1, 0, 0}, pool_case{4, 4, 0}, pool_case{8, 0, 0}, pool_case{12, 0, 0},
+                    pool_case{24, 0, 0}, pool_case{100, 64, 0}, pool_case{5000, 0, 0},
+                    pool_case{200000, 4096, 0}, pool_case{4, 0, MASU_POOL_SHARED},
+                    pool_case{48, 0, MASU_POOL_SHARED}, pool_case{4, 0, MASU_POOL_CHECKED},
+                    pool_case{40, 0, MASU_POOL_CHECKED | MASU_POOL_SHARED}),
+    [](const auto &info) {
+      return std::to_string(info.param.size) + "_" + std::to_string(info.param.alignment) +
+             "_flags" + std::to_string(info.param.flags);
+    });
+
+TEST_P(Pool, BlocksAreApartAlignedAndKeepTheirContents) {
+  struct block {
+    void *p;
+    size_t seed;
+  };
+  std::vector<block> live;
+  random_numbers random(7);
+  size_t most = size > 10000 ? 60 : 5000;
+  size_t alignment = GetParam().alignment ? GetParam().alignment : std::min<size_t>(size & -size, 16);
+  for (size_t i = 0; i < 100000; i++) {
+    if (live.size() < most && random.below(100) < (i / 20000 % 2 ? 40 : 70)) {
+      void *p = masu_pool_alloc(pool);
+      ASSERT_NE(p, nullptr);
+      ASSERT_TRUE(multiple_of(p, alignment));
+      pattern_write(p, written, i);
+      live.push_back({p, i});
+    } else if (!live.empty()) {
+      std::swap(live[random.below(live.size())], live.back());
+      ASSERT_EQ(pattern_mismatch(live.back().p, written, live.back().seed), written);
+      masu_pool_free(pool, live.back().p);
+      live.pop_back();
+    }
+    if (i % 9999 == 0) {
+      std::set<void *> expected;
+      for (const block &b : live)
+        expected.insert(b.p);
+      ASSERT_EQ(live_blocks(), expected);
+      ASSERT_EQ(read().live, live.size());
+      masu_pool_trim(pool);
+    }
+  }
+}
+
+TEST_P(Pool, TrimKeepsWhatIsLive) {
+  std::vector<void *> blocks;
+  size_t n = size > 10000 ? 100 : 20000;
+  for (size_t i = 0; i < n; i++) {
+    blocks.push_back(masu_pool_alloc(pool));
+    pattern_write(blocks.back(), written, i);
+  }
+  size_t held = read().held;
+  for (size_t i = n / 100; i < n; i++)
+    masu_pool_free(pool, blocks[i]);
+  size_t given = masu_pool_trim(pool);
+  EXPECT_GT(given, held / 2);
+  EXPECT_EQ(read().held, held - given);
+  for (size_t i = 0; i < n / 100; i++) {
+    ASSERT_EQ(pattern_mismatch(blocks[i], written, i), written);
+    masu_pool_free(pool, blocks[i]);
+  }
+  masu_pool_trim(pool);
+  EXPECT_EQ(read().held, 0u);
+  EXPECT_EQ(read().live, 0u);
+  EXPECT_NE(masu_pool_alloc(pool), nullptr); /* and it goes on */
+}
+
+TEST_P(Pool, ResetFreesAllAndKeepsTheMemory) {
+  size_t n = size > 10000 ? 50 : 3000;
+  for (int round = 0; round < 5; round++) {
+    std::set<void *> seen;
+    for (size_t i = 0; i < n; i++)
+      ASSERT_TRUE(seen.insert(masu_pool_alloc(pool)).second);
+    EXPECT_EQ(read().live, n);
+    size_t held = read().held;
+    masu_pool_reset(pool);
+    EXPECT_EQ(read().live, 0u);
+    EXPECT_EQ(read().held, held);
+    EXPECT_TRUE(live_blocks().empty());
+  }
+}
+
+TEST_P(Pool, ReserveMakesBlocksReady) {
+  size_t n = size > 10000 ? 50 : 3000;
+  masu_pool_free(pool, masu_pool_alloc(pool));
+  ASSERT_EQ(masu_pool_reserve(pool, n), 0);
+  size_t held = read().held;
+  std::set<void *> seen;
+  for (size_t i = 0; i < n; i++)
+    ASSERT_TRUE(seen.insert(masu_pool_alloc(pool)).second);
+  EXPECT_EQ(read().held, held); /* no chunk was added */
+  EXPECT_EQ(masu_pool_reserve(pool, SIZE_MAX / 2), ENOMEM);
+  void *p = masu_pool_alloc(pool);
+  ASSERT_NE(p, nullptr); /* still usable */
+  EXPECT_TRUE(seen.insert(p).second);
+}
+
+class PoolApi : public FormTest {};
+
+TEST_F(PoolApi, BadArguments) {
+  EXPECT_FAILS_WITH(EINVAL, masu_pool_create(0, 0, 0));
+  EXPECT_FAILS_WITH(EINVAL, masu_pool_create(10, 3, 0));
+  EXPECT_FAILS_WITH(EINVAL, masu_pool_create(10, 128 * KIB, 0));
+  EXPECT_FAILS_WITH(EINVAL, masu_pool_create(10, 8, 64));
+  EXPECT_FAILS_WITH(EINVAL, masu_pool_create(SIZE_MAX, 0, 0));
+  masu_pool_destroy(nullptr);
+  masu_pool *pool = masu_pool_create(10, 0, 0);
+  masu_pool_figures f;
+  EXPECT_EQ(masu_pool_read(pool, &f, 3), EINVAL);
+  EXPECT_EQ(masu_pool_read(pool, &f, sizeof f), 0);
+  EXPECT_EQ(f.block, 12u);
+  masu_pool_destroy(pool);
+}
+
+TEST_F(PoolApi, AMillionBlocksOfFourBytes) {
+  masu_pool *pool = masu_pool_create(4, 0, 0);
+  size_t before = resident_kib();
+  std::vector<int *> blocks(1000000); /* resident already */
+  size_t vector = resident_kib() - before;
+  for (int i = 0; i < 1000000; i++)
+    *(blocks[i] = static_cast<int *>(masu_pool_alloc(pool))) = i;
+#ifndef MASU_NO_OVERRIDE /* a sanitizer's shadow counts as well */
+  EXPECT_LE(resident_kib() - before - vector, 4100000 / KIB);
+#endif
+  (void)vector;
+  for (int i = 0; i < 1000000; i++)
+    ASSERT_EQ(*blocks[i], i);
+  masu_pool_destroy(pool);
+}
+
+TEST_F(PoolApi, LivesInItsHeap) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_pool *pool = masu_pool_create_in(heap, "inhabitant", 100, 0, 0);
+  for (int i = 0; i < 1000; i++)
+    masu_pool_alloc(pool);
+  masu_heap_figures f;
+  masu_heap_read(heap, &f, sizeof f);
+  EXPECT_GE(f.used, 100000u);
+  masu_heap_set_budget(heap, 0, f.used + 100 * KIB);
+  int more = 0;
+  while (masu_pool_alloc(pool))
+    ASSERT_LT(++more, 10000);
+  EXPECT_EQ(errno, ENOMEM);
+  masu_heap_destroy(heap); /* the pool with it */
+}
+
+TEST_F(PoolApi, SharedByThreads) {
+  for (unsigned flags : {0, static_cast<int>(MASU_POOL_CHECKED)}) {
+    masu_pool *pool = masu_pool_create(64, 0, MASU_POOL_SHARED | flags);
+    std::vector<std::atomic<uint64_t *>> shared(64);
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 4; t++)
+      threads.emplace_back([&, t] {
+        random_numbers random(t + 1);
+        for (uint64_t i = 0; i < 50000; i++) {
+          auto *p = static_cast<uint64_t *>(masu_pool_alloc(pool));
+          ASSERT_NE(p, nullptr);
+          for (int k = 0; k < 8; k++)
+            p[k] = i * 4 + t;
+          if (uint64_t *other = shared[random.below(64)].exchange(p)) {
+            for (int k = 1; k < 8; k++)
+              ASSERT_EQ(other[k], other[0]); /* nobody else has it */
+            masu_pool_free(pool, other);
+          }
+        }
+      });
+    for (auto &t : threads)
+      t.join();
+    size_t left = 0;
+    for (auto &slot : shared)
+      left += slot.load() != nullptr;
+    masu_pool_figures f;
+    masu_pool_read(pool, &f, sizeof f);
+    EXPECT_EQ(f.live, left);
+    masu_pool_destroy(pool);
+  }
+}

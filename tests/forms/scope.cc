@@ -1,0 +1,148 @@
+/* Autorelease scopes: order, nesting, handing on, threads that end. */
+#include <masu/scope.h>
+
+#include <csetjmp>
+
+#include "forms.h"
+
+static std::vector<long> released;
+static void note(void *p) { released.push_back(reinterpret_cast<long>(p)); }
+static void *number(long n) { return reinterpret_cast<void *>(n); }
+
+class Scope : public FormTest {
+protected:
+  void SetUp() override { released.clear(); }
+  void TearDown() override {
+    EXPECT_EQ(masu_scope_count(), 0u);
+    FormTest::TearDown();
+  }
+};
+
+TEST_F(Scope, ReleasesInReverseOrder) {
+  masu_scope s;
+  masu_scope_open(&s, nullptr);
+  for (long i = 1; i <= 1000; i++)
+    EXPECT_EQ(masu_scope_add(number(i), note), number(i));
+  void *p = masu_scope_alloc(100);
+  memset(p, 1, 100);
+  EXPECT_EQ(masu_scope_count(), 1001u);
+  masu_scope_close(&s);
+  ASSERT_EQ(released.size(), 1000u);
+  for (long i = 0; i < 1000; i++)
+    EXPECT_EQ(released[i], 1000 - i);
+}
+
+TEST_F(Scope, NestsAndHandsOn) {
+  masu_scope outer, empty, inner;
+  masu_scope_open(&outer, nullptr);
+  masu_scope_add(number(1), note);
+  masu_scope_open(&empty, nullptr);
+  masu_scope_open(&inner, nullptr);
+  for (long i = 2; i <= 5; i++)
+    masu_scope_add(number(i), note);
+  EXPECT_EQ(masu_scope_hand_out(number(3)), number(3)); /* to `empty` */
+  EXPECT_EQ(masu_scope_keep(number(4)), number(4));
+  EXPECT_EQ(masu_scope_keep(number(4)), nullptr);
+  EXPECT_EQ(masu_scope_hand_out(number(77)), nullptr);
+  masu_scope_close(&inner);
+  EXPECT_EQ(released, (std::vector<long>{5, 2}));
+  EXPECT_EQ(masu_scope_hand_out(number(3)), number(3)); /* to `outer` */
+  masu_scope_close(&empty);
+  EXPECT_EQ(released.size(), 2u);
+  masu_scope_open(&inner, nullptr);
+  masu_scope_add(number(6), note);
+  EXPECT_EQ(masu_scope_keep(number(1)), number(1)); /* of a scope further out */
+  masu_scope_close(&inner);
+  masu_scope_close(&outer);
+  EXPECT_EQ(released, (std::vector<long>{5, 2, 6, 3}));
+}
+
+TEST_F(Scope, ClosingAnOuterOneClosesInnerOnes) {
+  static masu_scope outer, inner;
+  static jmp_buf back;
+  masu_scope_open(&outer, nullptr);
+  masu_scope_add(number(1), note);
+  if (setjmp(back) == 0) {
+    masu_scope_open(&inner, nullptr);
+    masu_scope_add(number(2), note);
+    memset(masu_scope_temp(1000), 1, 1000);
+    longjmp(back, 1);
+  }
+  masu_scope_close(&outer);
+  EXPECT_EQ(released, (std::vector<long>{2, 1}));
+  masu_scope_close(&inner); /* already closed */
+  masu_scope_close(&outer);
+  EXPECT_EQ(released.size(), 2u);
+}
+
+TEST_F(Scope, ReleaseMayUseScopes) {
+  masu_scope s;
+  masu_scope_open(&s, nullptr);
+  masu_scope_add(number(1), [](void *p) {
+    masu_scope nested;
+    masu_scope_open(&nested, nullptr);
+    masu_scope_alloc(10);
+    masu_scope_close(&nested);
+    for (long i = 10; i < 110; i++) /* the stack of values moves */
+      masu_scope_add(number(i), note);
+    note(p);
+  });
+  masu_scope_close(&s);
+  EXPECT_EQ(released.size(), 101u);
+  EXPECT_EQ(released[0], 1);
+}
+
+TEST_F(Scope, BlocksAreOrdinaryOnes) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_scope s, inner;
+  masu_scope_open(&s, heap);
+  auto *p = static_cast<char *>(masu_scope_alloc(100));
+  EXPECT_EQ(masu_heap_of(p), heap);
+  pattern_write(p, 100, 1);
+  p = static_cast<char *>(masu_scope_realloc(p, 100000));
+  EXPECT_EQ(pattern_mismatch(p, 100, 1), 100u);
+  masu_scope_open(&inner, nullptr);
+  void *q = masu_scope_alloc(100);
+  EXPECT_EQ(masu_heap_of(q), nullptr);
+  EXPECT_EQ(masu_scope_keep(q), q);
+  masu_scope_realloc(nullptr, 50);
+  masu_scope_close(&inner);
+  masu_free(q);
+  EXPECT_FAILS_WITH(ENOMEM, masu_scope_alloc(SIZE_MAX));
+  EXPECT_FAILS_WITH(ENOMEM, masu_scope_realloc(p, SIZE_MAX));
+  EXPECT_EQ(masu_scope_count(), 1u);
+  masu_scope_close(&s);
+  masu_heap_figures f;
+  masu_heap_read(heap, &f, sizeof f);
+  EXPECT_EQ(f.blocks, 0u);
+  masu_heap_destroy(heap);
+}
+
+TEST_F(Scope, TemporaryMemoryGoesBack) {
+  masu_scope outer, middle, inner;
+  masu_scope_open(&outer, nullptr);
+  void *first = masu_scope_temp(16);
+  for (int i = 0; i < 100; i++) {
+    masu_scope_open(&middle, nullptr);
+    masu_scope_open(&inner, nullptr);
+    void *p = masu_scope_temp(100);
+    EXPECT_EQ(p, static_cast<char *>(first) + 16); /* the same place each time */
+    memset(p, 1, 100);
+    masu_scope_close(&inner);
+    EXPECT_EQ(masu_scope_temp(100), p);
+    masu_scope_close(&middle);
+  }
+  masu_scope_close(&outer);
+}
+
+TEST_F(Scope, AThreadThatEndsClosesAll) {
+  static masu_scope s;
+  std::thread([] {
+    masu_scope_add(number(1), note); /* outside of every scope */
+    masu_scope_open(&s, nullptr);
+    masu_scope_add(number(2), note);
+    masu_scope_alloc(100);
+    masu_scope_temp(100);
+  }).join();
+  EXPECT_EQ(released, (std::vector<long>{2, 1}));
+}

@@ -1,0 +1,118 @@
+/* One mistake with a special form, by name. Compiled as checked code (MASU_CHECKED). */
+#include <masu/arena.h>
+#include <masu/fixed.h>
+#include <masu/sized.h>
+
+#include "misuse.h"
+
+static masu_pool *pool_with(void **block, unsigned flags) {
+  masu_pool *pool = masu_pool_create(48, 0, flags);
+  *block = masu_pool_alloc(pool);
+  return pool;
+}
+
+static void pool_double_free(void) {
+  void *p;
+  masu_pool *pool = pool_with(&p, 0);
+  masu_pool_free(pool, announce(p));
+  masu_pool_free(pool, hide(p));
+}
+
+static void pool_wrong_pool(void) {
+  void *p, *q;
+  pool_with(&p, 0);
+  masu_pool_free(pool_with(&q, 0), announce(p));
+}
+
+static void pool_inside_block(void) {
+  void *p;
+  masu_pool *pool = pool_with(&p, MASU_POOL_SHARED);
+  masu_pool_free(pool, announce((char *)p + 4));
+}
+
+static void pool_foreign(void) {
+  void *p;
+  masu_pool_free(pool_with(&p, 0), announce(malloc(48)));
+}
+
+static void pool_destroyed(void) {
+  void *p;
+  masu_pool *pool = pool_with(&p, 0);
+  masu_pool_destroy(announce(pool));
+  masu_pool_alloc(hide(pool));
+}
+
+static void fixed_inside_block(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
+  masu_fixed_free(f, announce((char *)masu_fixed_alloc(f, 100) + 16));
+}
+
+static void fixed_double_free(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, 0);
+  void *p = announce(masu_fixed_alloc(f, 100)), *q = masu_fixed_alloc(f, 100);
+  masu_fixed_free(f, p);
+  masu_fixed_free(f, q);
+  masu_fixed_free(f, hide(p));
+}
+
+static void fixed_foreign(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, 0);
+  masu_fixed_free(f, announce(malloc(100)));
+}
+
+static void ladder_wrong_ladder(void) {
+  masu_ladder *a = masu_ladder_create(NULL, 0), *b = masu_ladder_create(NULL, 0);
+  masu_ladder_free(b, announce(masu_ladder_alloc(a, 100)));
+}
+
+static void ladder_double_free(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  void *p = announce(masu_ladder_alloc(l, 100)), *q = masu_ladder_alloc(l, 100);
+  masu_ladder_free(l, p);
+  masu_ladder_free(l, q);
+  masu_ladder_free(l, hide(p));
+}
+
+static void arena_destroyed(void) {
+  masu_arena *a = masu_arena_create(100);
+  masu_arena_destroy(announce(a));
+  masu_arena_alloc(hide(a), 10);
+}
+
+static void heap_destroyed(void) {
+  masu_heap *h = masu_heap_create("short-lived");
+  masu_heap_destroy(announce(h));
+  masu_heap_malloc(hide(h), 10);
+}
+
+static void sized_double_free(void) {
+  void *p = announce(masu_sized_alloc(24));
+  masu_sized_free(p, 24);
+  masu_sized_free(hide(p), 24);
+}
+
+static void sized_wrong_size(void) { masu_sized_free(announce(masu_sized_alloc(24)), 40); }
+static void sized_from_malloc(void) { masu_sized_free(announce(malloc(24)), 24); }
+static void sized_to_free(void) { free(announce(masu_sized_alloc(24))); }
+
+#define CASE(name) {#name, name}
+static const struct {
+  const char *name;
+  void (*run)(void);
+} cases[] = {
+    CASE(pool_double_free),  CASE(pool_wrong_pool),   CASE(pool_inside_block),
+    CASE(pool_foreign),      CASE(pool_destroyed),    CASE(fixed_inside_block),
+    CASE(fixed_double_free), CASE(fixed_foreign),     CASE(ladder_wrong_ladder),
+    CASE(ladder_double_free),
+    CASE(arena_destroyed),   CASE(heap_destroyed),    CASE(sized_double_free),
+    CASE(sized_wrong_size),  CASE(sized_from_malloc), CASE(sized_to_free),
+};
+
+int main(int argc, char **argv) {
+  for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; i++)
+    if (!strcmp(argv[1], cases[i].name)) {
+      cases[i].run();
+      return 0;
+    }
+  return 2;
+}
