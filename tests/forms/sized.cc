@@ -83,7 +83,7 @@ TEST_F(Sized, AMillionBlocksOfFourBytes) {
   size_t table = resident_kib() - before;
   for (int i = 0; i < 1000000; i++)
     *(blocks[i] = static_cast<int *>(masu_sized_alloc(3))) = i;
-#ifndef MASU_NO_OVERRIDE /* a sanitizer's shadow counts as well */
+#if EXACT_MEMORY
   EXPECT_LE((resident_kib() - before - table) * KIB, 4100000u);
 #endif
   (void)table;
@@ -97,7 +97,7 @@ TEST_F(Sized, AMillionBlocksOfFourBytes) {
   size_t now = resident_kib();
   void *large = masu_malloc(4000000);
   memset(large, 1, 4000000);
-#ifndef MASU_NO_OVERRIDE
+#if EXACT_MEMORY
   EXPECT_LE(resident_kib(), std::max(now, before + table + 4200) + 200);
 #endif
   (void)now;
