@@ -103,15 +103,16 @@ static block *limb_take_block(heap *l, unsigned size_class) {
   return b;
 }
 
-static NOINLINE void *limb_refill(heap *l, unsigned size_class) {
+static void *limb_take(heap *l, unsigned size_class) {
   heap *h = limb_enter(l);
-  block *b = heap_refill(l, size_class);
+  block *b = limb_take_block(l, size_class);
   if (UNLIKELY(!b)) {
     heap_flush(l); /* what is ready in one class may be what another needs */
     heap_tidy(l);
     b = limb_take_block(l, size_class);
   }
   limb_leave(l, h);
+  account_notice(load_relaxed(&l->account));
   if (!b)
     return out_of_budget();
   if (CHECKED)
@@ -134,29 +135,30 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
       account_discharge(a, charge);
   }
   limb_leave(l, h);
+  account_notice(a);
   return s ? s->start : out_of_budget();
 }
 
-internal void *limb_malloc(account *a, size_t size) {
+static heap *limb_to_use(account *a) {
+  heap *l = thread_limb;
+  if (thread_busy)
+    return NULL;
+  return l && load_relaxed(&l->account) == a ? l : limb_find(a);
+}
+
+internal NOINLINE void *limb_malloc_slow(account *a, size_t size) {
   size_t dirty;
-  heap *l = limb_of(a);
-  if (UNLIKELY(!l || thread_busy))
+  heap *l = limb_to_use(a);
+  if (!l)
     return out_of_budget();
   if (size > SMALL_MAX)
     return limb_take_large(l, 1, size, &dirty);
-  unsigned c = class_of(size);
-  block *b = l->hot.hand[c];
-  if (UNLIKELY(!b))
-    return limb_refill(l, c);
-  l->hot.hand[c] = b->next;
-  if (CHECKED)
-    checked_take(b);
-  return b;
+  return limb_take(l, class_of(size));
 }
 
 internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty) {
-  heap *l = limb_of(a);
-  if (UNLIKELY(!l || thread_busy))
+  heap *l = limb_to_use(a);
+  if (UNLIKELY(!l))
     return out_of_budget();
   unsigned c = size > SMALL_MAX ? CLASS_COUNT : align <= 1 ? class_of(size) : class_aligned(size, align);
   if (c == CLASS_COUNT)
@@ -167,20 +169,12 @@ internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty
 
 /* ---- Freeing ---- */
 
-static COLD void limb_event(heap *l, slab *s) {
+internal NOINLINE void limb_event(heap *l, slab *s) {
   if (heap_hand_back(l, s))
     return;
   heap *h = limb_enter(l);
   heap_slab_event(l, s);
   limb_leave(l, h);
-}
-
-internal void limb_free(heap *l, slab *s, void *p) {
-  block *b = p;
-  b->next = s->free;
-  s->free = b;
-  if (UNLIKELY(count_down_release(&s->need)))
-    limb_event(l, s);
 }
 
 static void limb_tidy(heap *l) {

@@ -25,19 +25,36 @@ thread_local_data heap *thread_limb;
 /* The calling thread's limb on the account; NULL: none is to be had (out of memory, or
  * past the thread's last destructor). */
 internal heap *limb_find(account *a);
-static ALWAYS_INLINE heap *limb_of(account *a) {
-  heap *l = thread_limb;
-  return LIKELY(l && load_relaxed(&l->account) == a) ? l : limb_find(a);
-}
 /* The calling thread's limb with this tag; NULL: it has none. */
 internal heap *limb_tagged(map_tag tag);
 
 /* As malloc and aligned_alloc, on the account; NULL with ENOMEM as well when it would go
  * beyond its hard limit. *dirty: so many bytes at the start may not be zero. */
-internal void *limb_malloc(account *a, size_t size);
+internal void *limb_malloc_slow(account *a, size_t size);
 internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty);
+static ALWAYS_INLINE void *limb_malloc(account *a, size_t size) {
+  heap *l = thread_limb;
+  if (UNLIKELY(!l || load_relaxed(&l->account) != a || size > TABLE_MAX))
+    return limb_malloc_slow(a, size);
+  block **hand = heap_hand_at(&l->hot, class_offset(size));
+  block *b = *hand;
+  if (UNLIKELY(!b))
+    return limb_malloc_slow(a, size);
+  *hand = b->next;
+  if (CHECKED)
+    checked_take(b);
+  return b;
+}
+
 /* Frees a block of a slab of the limb, outside of every slow path. */
-internal void limb_free(heap *l, slab *s, void *p);
+internal void limb_event(heap *l, slab *s);
+static ALWAYS_INLINE void limb_free(heap *l, slab *s, void *p) {
+  block *b = p;
+  b->next = s->free;
+  s->free = b;
+  if (UNLIKELY(count_down_release(&s->need)))
+    limb_event(l, s);
+}
 /* Gives back what the calling thread's limb and parked ones keep ready. */
 internal void limb_trim(account *a);
 

@@ -269,6 +269,8 @@ static void *resize_large(slab *s, size_t size) {
   void *p = large_resize(s, size);
   thread_leave(h);
   account_discharge(a, p ? before + more - s->block_size : more);
+  if (UNLIKELY(a != NULL))
+    account_notice(a);
   return p;
 }
 

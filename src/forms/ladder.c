@@ -1,10 +1,11 @@
 /* ladder: a list of growing pools behind one malloc, realloc and free (masu/fixed.h).
  *
  * A step's blocks lie in chunks of 1 MiB, aligned to their size, so that a block's address
- * leads to its chunk, whose first 64 bytes say which step it is of. A block never starts
- * at a multiple of a slice: those addresses are blocks above the last step.
+ * leads to its chunk, whose first 64 bytes say which step it is of. Addresses that are
+ * multiples of a slice are blocks above the last step; a step's block that would start there
+ * is never used.
  *
- *     step:  |ready| + blocks in use == sum of `made` over its chunks
+ *     step:  |ready| + blocks in use == sum of made - unused over its chunks
  */
 #include "masu/fixed.h"
 
@@ -33,7 +34,8 @@ typedef struct ladder_chunk {
   ladder_step *step;
   list_node list;
   uint32_t made, capacity;
-  uint32_t free; /* while trimming */
+  uint32_t unused; /* of those made */
+  uint32_t free;   /* while trimming */
 } ladder_chunk;
 _Static_assert(sizeof(ladder_chunk) <= CHUNK_HEAD, "before the first block");
 
@@ -107,7 +109,7 @@ static void drop_chunks(masu_ladder *l, ladder_step *s, bool all) {
   for (list_node *n = s->chunks.next, *next; n != &s->chunks; n = next) {
     ladder_chunk *c = CONTAINER_OF(n, ladder_chunk, list);
     next = n->next;
-    if (!all && c->free != c->made)
+    if (!all && c->free != c->made - c->unused)
       continue;
     list_remove(n);
     l->held -= LADDER_CHUNK;
@@ -145,11 +147,15 @@ static bool grow_step(masu_ladder *l, ladder_step *s) {
   size_t n = min_size(max_size(os_page() / s->size, 1), c->capacity - c->made);
   for (size_t i = n; i-- > 0;) {
     char *b = ladder_block(c, c->made + (uint32_t)i);
+    if (UNLIKELY(is_above_steps(b))) {
+      c->unused++;
+      continue;
+    }
     *(masu_link *)b = s->ready;
     s->ready = b;
   }
   c->made += (uint32_t)n;
-  return true;
+  return s->ready || grow_step(l, s);
 }
 
 static ladder_step *step_for(masu_ladder *l, size_t size) {
@@ -240,7 +246,7 @@ static void trim_step(masu_ladder *l, ladder_step *s) {
   for (char *b = s->ready, *next; b; b = next) {
     const ladder_chunk *c = ladder_chunk_of(b);
     next = *(masu_link *)b;
-    if (c->free != c->made) {
+    if (c->free != c->made - c->unused) {
       *(masu_link *)b = kept;
       kept = b;
     }

@@ -19,7 +19,6 @@ struct masu_heap {
   char name[32];
   void (*on_soft)(masu_heap *named, size_t used, void *context);
   void *context;
-  atomic_u32 is_above; /* the soft limit, and it was said */
   bool destroyed;
 };
 
@@ -77,9 +76,7 @@ PUBLIC masu_heap *masu_heap_create(const char *name) {
   if (named) {
     account_init(&named->account);
     copy_name(named->name, name);
-    named->on_soft = NULL;
     named->destroyed = false;
-    store_relaxed(&named->is_above, 0);
     lock_take(LOCK_FORMS);
     list_push_back(&forms.heaps, &named->all);
     lock_drop(LOCK_FORMS);
@@ -117,18 +114,9 @@ PUBLIC void masu_heap_destroy(masu_heap *named) {
 
 /* ---- The soft limit ---- */
 
-static COLD void tell(masu_heap *named, size_t used) {
-  if (!exchange_acq_rel(&named->is_above, 1) && named->on_soft)
-    named->on_soft(named, used, named->context);
-}
-
-static inline void *noticed(masu_heap *named, void *p) {
-  size_t used = load_relaxed(&named->account.used);
-  if (UNLIKELY(used > load_relaxed(&named->account.soft)))
-    tell(named, used);
-  else if (UNLIKELY(load_relaxed(&named->is_above)))
-    store_relaxed(&named->is_above, 0);
-  return p;
+static void tell(account *a) {
+  masu_heap *named = (masu_heap *)a;
+  named->on_soft(named, load_relaxed(&a->used), named->context);
 }
 
 /* ---- Allocating ---- */
@@ -136,7 +124,7 @@ static inline void *noticed(masu_heap *named, void *p) {
 PUBLIC void *masu_heap_malloc(masu_heap *named, size_t size) {
   if (UNLIKELY(!named))
     return malloc_fast(size);
-  return noticed(named, limb_malloc(account_of(named), size));
+  return limb_malloc(account_of(named), size);
 }
 
 PUBLIC void *masu_heap_calloc(masu_heap *named, size_t count, size_t size) {
@@ -150,15 +138,13 @@ PUBLIC void *masu_heap_calloc(masu_heap *named, size_t count, size_t size) {
   void *p = limb_aligned(account_of(named), 1, total, &dirty);
   if (p)
     memset(p, 0, min_size(dirty, total));
-  return noticed(named, p);
+  return p;
 }
 
 PUBLIC void *masu_heap_realloc(masu_heap *named, void *p, size_t size) {
   if (!p)
     return masu_heap_malloc(named, size);
-  void *q = masu_realloc(p, size);
-  masu_heap *its = q ? masu_heap_of(q) : NULL;
-  return its ? noticed(its, q) : q;
+  return masu_realloc(p, size);
 }
 
 PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t size) {
@@ -169,7 +155,7 @@ PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t 
     errno = EINVAL;
     return NULL;
   }
-  return noticed(named, limb_aligned(account_of(named), alignment, size, &dirty));
+  return limb_aligned(account_of(named), alignment, size, &dirty);
 }
 
 PUBLIC void masu_heap_free(masu_heap *named, void *p) {
@@ -209,6 +195,7 @@ PUBLIC void masu_heap_on_soft(masu_heap *named,
     return;
   named->context = context;
   named->on_soft = callback;
+  named->account.exceeded = callback ? tell : NULL;
 }
 
 PUBLIC size_t masu_heap_trim(masu_heap *named) {
@@ -322,6 +309,6 @@ internal void tenant_for_each(void (*visit)(const tenant *t, void *context), voi
 internal void *form_take(masu_heap *named, size_t size, size_t align, size_t *dirty) {
   *dirty = size;
   if (named)
-    return noticed(named, limb_aligned(account_of(named), max_size(align, 16), size, dirty));
+    return limb_aligned(account_of(named), max_size(align, 16), size, dirty);
   return malloc_aligned_dirty(max_size(align, 16), size, dirty);
 }

@@ -32,9 +32,10 @@ enum { CHUNKS = 64, NUMBER_SHIFT = 26, FEWEST = 8 };
 #define CHUNK_LEAST (4 * KIB)
 #define MAKE_STEP (16 * KIB) /* most bytes made ready at a time */
 
+/* Atomic is what other threads look at while one adds a chunk. */
 typedef struct chunk {
-  char *start;
-  uint32_t made, capacity;
+  _Atomic(char *) start;
+  atomic_u32 capacity, made;
   atomic_u64 *live; /* checked pools: one bit a block */
 } chunk;
 
@@ -43,9 +44,8 @@ typedef struct pool {
   uint32_t flags;
   size_t size; /* from one block to the next */
   size_t align;
-  uint32_t chunks;            /* there are */
-  uint32_t current;           /* chunks before this one are made entirely */
-  uint8_t by_address[CHUNKS]; /* numbers of the chunks */
+  uint32_t current; /* chunks before this one are made entirely */
+  atomic_u32 slots; /* chunk[0 .. slots) were ever in use */
   size_t held;
   tenant tenant;
   _Alignas(64) atomic_u64 top;
@@ -60,32 +60,21 @@ static bool is_shared(const pool *p) { return p->flags & MASU_POOL_SHARED; }
 
 static char *block_at(const pool *p, uint32_t number) {
   uint32_t n = number - 1;
-  return p->chunk[n >> NUMBER_SHIFT].start + (size_t)(n & INDEX_MASK) * p->size;
+  return load_relaxed(&p->chunk[n >> NUMBER_SHIFT].start) + (size_t)(n & INDEX_MASK) * p->size;
 }
 
-/* The place in by_address of the last chunk that starts at or below b; -1: none does. */
-static int chunk_before(const pool *p, const char *b) {
-  int low = 0, high = (int)p->chunks - 1;
-  while (low <= high) {
-    int middle = (low + high) / 2;
-    if (p->chunk[p->by_address[middle]].start <= b)
-      low = middle + 1;
-    else
-      high = middle - 1;
-  }
-  return high;
-}
-
-/* The number of a block; 0: b isn't one. */
+/* The number of a block; 0: b isn't one. Other threads may add chunks meanwhile. The newest
+ * are the largest, so they are looked at first. */
 static uint32_t number_of(const pool *p, const char *b) {
-  int place = chunk_before(p, b);
-  if (place < 0)
-    return 0;
-  uint32_t which = p->by_address[place];
-  size_t offset = (size_t)(b - p->chunk[which].start), index = offset / p->size;
-  if (index >= p->chunk[which].made || offset % p->size)
-    return 0;
-  return (which << NUMBER_SHIFT | (uint32_t)index) + 1;
+  for (uint32_t which = load_acquire(&p->slots); which-- > 0;) {
+    const chunk *c = &p->chunk[which];
+    size_t offset = (uintptr_t)b - (uintptr_t)load_relaxed(&c->start), index = offset / p->size;
+    if (offset < load_relaxed(&c->capacity) * p->size)
+      return index >= load_relaxed(&c->made) || offset % p->size
+                 ? 0
+                 : (which << NUMBER_SHIFT | (uint32_t)index) + 1;
+  }
+  return 0;
 }
 
 /* ---- The numbered list ---- */
@@ -121,15 +110,6 @@ static char *pop_number(pool *p) {
 
 /* ---- Chunks ---- */
 
-static void enter_chunk(pool *p, uint32_t which) {
-  int place = chunk_before(p, p->chunk[which].start) + 1;
-  memmove(&p->by_address[place + 1], &p->by_address[place], p->chunks - (uint32_t)place);
-  p->by_address[place] = (uint8_t)which;
-  p->chunks++;
-  p->held += p->chunk[which].capacity * p->size;
-  p->current = (uint32_t)min_size(p->current, which);
-}
-
 static void drop_chunk(const chunk *c) {
   masu_free((void *)c->live);
   masu_free(c->start);
@@ -137,12 +117,12 @@ static void drop_chunk(const chunk *c) {
 
 static void remove_chunk(pool *p, uint32_t which) {
   chunk *c = &p->chunk[which];
-  int place = chunk_before(p, c->start);
-  p->chunks--;
-  memmove(&p->by_address[place], &p->by_address[place + 1], p->chunks - (uint32_t)place);
   p->held -= c->capacity * p->size;
   drop_chunk(c);
-  *c = (chunk){0};
+  c->start = NULL;
+  c->live = NULL;
+  c->capacity = 0;
+  store_relaxed(&c->made, 0);
 }
 
 static size_t live_words(const chunk *c) { return c->capacity / 64 + 1; }
@@ -151,7 +131,9 @@ static size_t live_words(const chunk *c) { return c->capacity / 64 + 1; }
 static bool add_chunk(pool *p, size_t n) {
   size_t dirty, least = max_size(max_size(n, FEWEST) * p->size, max_size(CHUNK_LEAST, p->held / 4));
   uint32_t which = 0;
-  if (p->chunks == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->size)
+  while (which < CHUNKS && p->chunk[which].start)
+    which++;
+  if (which == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->size)
     return false;
   chunk c = {.start = form_take(p->tenant.heap, least, p->align, &dirty)};
   if (!c.start)
@@ -162,10 +144,12 @@ static bool add_chunk(pool *p, size_t n) {
     drop_chunk(&c);
     return false;
   }
-  while (p->chunk[which].start)
-    which++;
-  p->chunk[which] = c;
-  enter_chunk(p, which);
+  p->chunk[which].start = c.start;
+  p->chunk[which].capacity = c.capacity;
+  p->chunk[which].live = c.live;
+  p->held += c.capacity * p->size;
+  p->current = (uint32_t)min_size(p->current, which);
+  store_release(&p->slots, (uint32_t)max_size(p->slots, which + 1));
   return true;
 }
 

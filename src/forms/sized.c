@@ -17,6 +17,7 @@ enum {
   CLASSES = MASU_SIZE_INDEXES,
   TINY = 0, /* the class whose links are numbers */
   STEP_CLASSES = 8, /* of 4 bytes each */
+  SIZED_TABLE = 1024,
   PIECE_HEAD = 64,
   PIECE_SHIFT = 17,
   PIECES = 1 << 15, /* of the tiny class */
@@ -29,9 +30,20 @@ enum {
 
 /* ---- Classes ---- */
 
+/* By (size + 3) / 4, for the sizes that programs ask for most. */
+#define ROW2(c) c, c
+#define ROW4(c) ROW2(c), ROW2(c)
+#define ROW8(c) ROW4(c), ROW4(c)
+#define ROW16(c) ROW8(c), ROW8(c)
+#define ROW32(c) ROW16(c), ROW16(c)
+static const uint8_t class_by_four[SIZED_TABLE / 4 + 1] = {
+    0, 0, 1, 2, 3, 4, 5, 6, 7, ROW2(8), ROW2(9), ROW2(10), ROW2(11),
+    ROW4(12), ROW4(13), ROW4(14), ROW4(15), ROW8(16), ROW8(17), ROW8(18), ROW8(19),
+    ROW16(20), ROW16(21), ROW16(22), ROW16(23), ROW32(24), ROW32(25), ROW32(26), ROW32(27)};
+
 static inline unsigned sized_class(size_t size) {
-  if (size <= STEP_CLASSES * 4)
-    return (unsigned)((max_size(size, 1) - 1) / 4);
+  if (LIKELY(size <= SIZED_TABLE))
+    return class_by_four[(size + 3) / 4];
   unsigned doubling = bit_high64(size - 1);
   return STEP_CLASSES + (doubling - 5) * 4 + ((size - 1) >> (doubling - 2) & 3);
 }
@@ -232,8 +244,11 @@ typedef struct ready_list {
   uint32_t spare_length; /* a batch at least, or 0 */
 } ready_list;
 
+/* of[TINY] is always empty and without room, so that the fast paths need not know about
+ * links that are numbers: such blocks take the slow way, to `tiny`. */
 typedef struct sized_lists {
   ready_list of[CLASSES];
+  ready_list tiny;
   struct sized_lists *next; /* of unused ones; LOCK_SIZED */
 } sized_lists;
 
@@ -242,6 +257,9 @@ static sized_lists no_lists;
 static sized_lists *unused_lists;
 static __thread sized_lists *my_lists = &no_lists;
 
+static ready_list *list_of_class(sized_lists *l, unsigned c) {
+  return c == TINY ? &l->tiny : &l->of[c];
+}
 static uint32_t list_length(unsigned c, const ready_list *r) {
   return (uint32_t)((int32_t)sized_batch(c) - r->room);
 }
@@ -262,7 +280,7 @@ static COLD bool join_lists(void) {
     if (!(l = meta_alloc(sizeof *l)))
       return false;
     for (unsigned c = 0; c < CLASSES; c++)
-      set_list(c, &l->of[c], 0, 0);
+      set_list(c, list_of_class(l, c), 0, 0);
   }
   my_lists = l;
   return true;
@@ -299,7 +317,7 @@ static void spill_list(unsigned c, ready_list *r) {
 /* Lock held. */
 static void empty_lists(sized_lists *l) {
   for (unsigned c = 0; c < CLASSES; c++) {
-    ready_list *r = &l->of[c];
+    ready_list *r = list_of_class(l, c);
     if (r->spare)
       depot_put(c, r->spare, r->spare_length);
     if (r->list)
@@ -341,12 +359,17 @@ static void flip_sized(char *b, unsigned c, bool live) {
 
 /* ---- Allocating and freeing ---- */
 
-static NOINLINE void *sized_alloc_slow(unsigned c);
+static COLD void *sized_out_of_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
 
-static ALWAYS_INLINE void *sized_take(unsigned c) {
-  ready_list *r = &my_lists->of[c];
-  if (UNLIKELY(!r->list))
-    return sized_alloc_slow(c);
+static NOINLINE void *sized_alloc_slow(unsigned c) {
+  if (my_lists == &no_lists && !join_lists())
+    return sized_out_of_memory();
+  ready_list *r = list_of_class(my_lists, c);
+  if (!r->list && !refill_list(c, r))
+    return sized_out_of_memory();
   r->room++;
   char *b = list_take(c, &r->list);
   if (CHECKED)
@@ -354,19 +377,23 @@ static ALWAYS_INLINE void *sized_take(unsigned c) {
   return b;
 }
 
-static NOINLINE void *sized_alloc_slow(unsigned c) {
-  if ((my_lists == &no_lists && !join_lists()) || !refill_list(c, &my_lists->of[c])) {
-    errno = ENOMEM;
-    return NULL;
-  }
-  return sized_take(c);
+static ALWAYS_INLINE void *sized_take(unsigned c) {
+  ready_list *r = &my_lists->of[c];
+  sized_list b = r->list;
+  if (UNLIKELY(!b))
+    return sized_alloc_slow(c);
+  r->list = *(wide_link *)(uintptr_t)b;
+  r->room++;
+  if (CHECKED)
+    flip_sized((char *)(uintptr_t)b, c, true);
+  return (void *)(uintptr_t)b;
 }
 
 /* There is no room. A thread that can have no lists gives each block to the depot. */
 static NOINLINE void sized_free_slow(void *p, unsigned c) {
   sized_list one = 0;
   if (my_lists != &no_lists || join_lists()) {
-    ready_list *r = &my_lists->of[c];
+    ready_list *r = list_of_class(my_lists, c);
     if (r->room <= 0)
       spill_list(c, r);
     r->room--;
@@ -388,7 +415,8 @@ static ALWAYS_INLINE void sized_give(void *p, unsigned c) {
     return;
   }
   r->room--;
-  list_put(c, &r->list, p);
+  *(wide_link *)p = r->list;
+  r->list = (uintptr_t)p;
 }
 
 PUBLIC void *masu_sized_alloc_index(unsigned index) { return sized_take(index); }
@@ -490,7 +518,7 @@ PUBLIC int masu_sized_read(unsigned index, masu_sized_figures *out, size_t size)
   *out = (masu_sized_figures){.live = d->made - d->free, .made = d->made, .held = d->held};
   lock_drop(LOCK_SIZED);
   if (my_lists != &no_lists) {
-    const ready_list *r = &my_lists->of[index];
+    const ready_list *r = list_of_class(my_lists, index);
     out->live -= (r->list ? list_length(index, r) : 0) + (r->spare ? r->spare_length : 0);
   }
   return 0;

@@ -21,6 +21,8 @@ typedef struct account {
   atomic_word hard, soft; /* SIZE_MAX: no limit */
   atomic_u64 refused;     /* charges that the hard limit turned away */
   struct heap *parked;    /* limbs that no thread uses; the roster's */
+  void (*exceeded)(struct account *a); /* called when used gets above soft; NULL: nothing is */
+  atomic_u32 is_above;    /* it was called, and used did not fall below soft since */
 } account;
 
 static inline void account_init(account *a) {
@@ -30,6 +32,8 @@ static inline void account_init(account *a) {
   store_relaxed(&a->soft, SIZE_MAX);
   store_relaxed(&a->refused, 0);
   a->parked = NULL;
+  a->exceeded = NULL;
+  store_relaxed(&a->is_above, 0);
 }
 
 /* a NULL: nobody's account. False: it would go beyond the hard limit; nothing changed. */
@@ -47,6 +51,14 @@ static inline bool account_charge(account *a, size_t bytes) {
   while (peak < used + bytes && !cas_acq_rel(&a->peak, &peak, used + bytes))
     ;
   return true;
+}
+
+/* After memory was taken, outside of every slow path. */
+static inline void account_notice(account *a) {
+  if (LIKELY(load_relaxed(&a->used) <= load_relaxed(&a->soft)))
+    store_relaxed(&a->is_above, 0);
+  else if (!exchange_acq_rel(&a->is_above, 1) && a->exceeded)
+    a->exceeded(a);
 }
 
 static inline void account_discharge(account *a, size_t bytes) {

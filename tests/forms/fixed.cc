@@ -163,6 +163,24 @@ TEST_F(Ladder, AgainstAnOracle) {
   masu_ladder_destroy(nullptr);
 }
 
+TEST_F(Ladder, ManyBlocksOfEachStep) {
+  for (size_t size : {8ul, 16ul, 48ul, 64ul, 4096ul, 65536ul}) {
+    masu_ladder *l = masu_ladder_create(&size, 1);
+    std::set<char *> blocks; /* several chunks of them */
+    for (size_t i = 0; i < 3 * MIB / size; i++) {
+      auto *p = static_cast<char *>(masu_ladder_alloc(l, size));
+      memset(p, 1, size);
+      ASSERT_TRUE(blocks.insert(p).second);
+    }
+    for (auto b = blocks.begin(), next = std::next(b); next != blocks.end(); b++, next++)
+      ASSERT_GE(*next - *b, static_cast<ptrdiff_t>(size));
+    for (char *p : blocks)
+      masu_ladder_free(l, p);
+    EXPECT_GE(masu_ladder_trim(l), 3 * MIB);
+    masu_ladder_destroy(l);
+  }
+}
+
 TEST_F(Ladder, BadArguments) {
   static const size_t falling[] = {16, 8}, twice[] = {8, 8}, large[] = {16, MIB}, none[] = {0};
   EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 2));
