@@ -152,7 +152,7 @@ TEST_F(Heap, DestroyGivesEverythingBack) {
     masu_heap_destroy(h);
   }
   masu_malloc_trim(0);
-  EXPECT_LT(resident_kib(), before + 8 * KIB);
+  EXPECT_TRUE(!EXACT_MEMORY || resident_kib() < before + 8 * KIB) << resident_kib();
 }
 
 TEST_F(Heap, ManyHeapsUsedInTurn) {
@@ -243,17 +243,20 @@ TEST_F(Heap, AChildHasItToo) {
   });
   void *before = masu_heap_malloc(heap, 200);
   pattern_write(before, 200, 9);
+  auto child = [&] {
+    EXPECT_EQ(pattern_mismatch(before, 200, 9), 200u);
+    masu_free(before);
+    for (int k = 0; k < 2000; k++)
+      masu_free(masu_heap_malloc(heap, 1000));
+#ifndef MASU_NO_OVERRIDE /* ThreadSanitizer's children can't have threads */
+    std::thread([&] { masu_free(masu_heap_malloc(heap, 1000)); }).join();
+#endif
+    masu_heap_trim(heap);
+    masu_heap_destroy(heap);
+    EXPECT_EQ(masu_check(), 0);
+  };
   for (int i = 0; i < 20; i++)
-    EXPECT_TRUE(in_forked_child([&] {
-      EXPECT_EQ(pattern_mismatch(before, 200, 9), 200u);
-      masu_free(before);
-      for (int k = 0; k < 2000; k++)
-        masu_free(masu_heap_malloc(heap, 1000));
-      std::thread([&] { masu_free(masu_heap_malloc(heap, 1000)); }).join();
-      masu_heap_trim(heap);
-      masu_heap_destroy(heap);
-      EXPECT_EQ(masu_check(), 0);
-    }));
+    EXPECT_TRUE(in_forked_child(child));
   stop = true;
   busy.join();
   masu_free(before);

@@ -180,16 +180,17 @@ TEST_F(Sized, AChildHasThemToo) {
         masu_sized_free(q, 40);
     }
   });
+  auto child = [&] {
+    masu_sized_free(p, 40);
+    std::vector<void *> held(5000);
+    for (void *&q : held)
+      memset(q = masu_sized_alloc(40), 1, 40);
+    for (void *q : held)
+      masu_sized_free(q, 40);
+    masu_sized_trim();
+  };
   for (int i = 0; i < 20; i++)
-    EXPECT_TRUE(in_forked_child([&] {
-      masu_sized_free(p, 40);
-      std::vector<void *> held(5000);
-      for (void *&q : held)
-        memset(q = masu_sized_alloc(40), 1, 40);
-      for (void *q : held)
-        masu_sized_free(q, 40);
-      masu_sized_trim();
-    }));
+    EXPECT_TRUE(in_forked_child(child));
   stop = true;
   busy.join();
   masu_sized_free(p, 40);
