@@ -133,7 +133,7 @@ TEST_F(Ladder, AgainstAnOracle) {
     random_numbers random(5);
     for (size_t i = 0; i < 20000; i++) {
       block &b = blocks[random.below(blocks.size())];
-      size_t size = random.below(size_t{2} << random.below(20));
+      size_t size = random.below(size_t{2} << random.below(19));
       ASSERT_EQ(pattern_mismatch(b.p, b.p ? b.size : 0, b.seed), b.p ? b.size : 0);
       if (!b.p) {
         b.p = masu_ladder_alloc(l, size);

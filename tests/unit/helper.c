@@ -85,7 +85,7 @@ static void giving_back_all_at_once(void **state) {
   size_t dirty;
   (void)state;
   option_set(OPTION_purge_delay, 3600000);
-  heap *h = roster_join(), *other = roster_join();
+  heap *h = roster_join(NULL), *other = roster_join(NULL);
   block *b = heap_refill(h, class_of(8192)), *c = heap_refill(other, class_of(64));
   assert_true(b && c);
   heap_deliver(map_entry_descriptor(map_get(b)), b, b, 1);
@@ -187,8 +187,8 @@ static void heaps_are_emptied(void **state) {
   block *p[BLOCKS];
   size_t dirty;
   (void)state;
-  heap *gone = roster_join();
-  sleeping = roster_join();
+  heap *gone = roster_join(NULL);
+  sleeping = roster_join(NULL);
   block *b = take(gone, class_of(64));
   /* All but this one were in the hand: only tidying sees that all are there. */
   heap_deliver(map_entry_descriptor(map_get(b)), b, b, 1);

@@ -182,7 +182,7 @@ static void a_check_beside_the_helper(void **state) {
   store_relaxed(&stop, 0);
   assert_int_equal(pthread_create(&helper, NULL, help_all_the_time, NULL), 0);
   for (int round = 0; round < 2000; round++) {
-    heap *a = roster_join(NULL), *b = roster_join();
+    heap *a = roster_join(NULL), *b = roster_join(NULL);
     REQUIRE(a && b);
     for (unsigned c = 0; c < 5; c++) {
       void *p = take(a, c), *q = take(b, c);
