@@ -31,6 +31,18 @@ inline bool all_zero(const void *p, size_t n) {
   return n == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
 }
 
+/* The same sequence for the same seed. */
+class random_numbers {
+  uint64_t state;
+
+public:
+  explicit random_numbers(uint64_t seed) : state(seed * 0x9e3779b97f4a7c15 + 1) {}
+  uint64_t below(uint64_t n) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (state * 0x2545f4914f6cdd1d >> 16) % n;
+  }
+};
+
 /* Kibibytes of this process that are resident. */
 inline size_t resident_kib() {
   size_t kib = 0;

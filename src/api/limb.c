@@ -95,21 +95,13 @@ static COLD void *out_of_budget(void) {
   return NULL;
 }
 
-static block *limb_take_block(heap *l, unsigned size_class) {
-  block *b = l->hot.hand[size_class];
-  if (!b)
-    return heap_refill(l, size_class);
-  l->hot.hand[size_class] = b->next;
-  return b;
-}
-
 static void *limb_take(heap *l, unsigned size_class) {
   heap *h = limb_enter(l);
-  block *b = limb_take_block(l, size_class);
+  block *b = heap_take_block(l, size_class);
   if (UNLIKELY(!b)) {
     heap_flush(l); /* what is ready in one class may be what another needs */
     heap_tidy(l);
-    b = limb_take_block(l, size_class);
+    b = heap_take_block(l, size_class);
   }
   limb_leave(l, h);
   account_notice(load_relaxed(&l->account));

@@ -42,16 +42,6 @@ static void *nested(size_t size, size_t align) {
   return p ? p : out_of_memory();
 }
 
-/* A heap that was just joined may have a hand: filled while joining, or left by a
- * thread that fork cut off. */
-static block *take_block(heap *h, unsigned size_class) {
-  block *b = h->hot.hand[size_class];
-  if (!b)
-    return heap_refill(h, size_class);
-  h->hot.hand[size_class] = b->next;
-  return b;
-}
-
 static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) {
   if (UNLIKELY(thread_busy))
     return nested(size, align);
@@ -69,7 +59,7 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
   block *b = NULL;
   size_t dirty;
   if (reclaim(h) && (h || (h = thread_enter())))
-    b = take_block(h, size_class);
+    b = heap_take_block(h, size_class);
   thread_leave(h);
   if (!b && size_class >= TABLE_COUNT)
     return take_large_slow(class_size(size_class), 1, &dirty);
@@ -80,7 +70,7 @@ static inline void *malloc_refilling(unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested(class_size(size_class), 1);
   heap *h = thread_enter();
-  block *b = LIKELY(h != NULL) ? take_block(h, size_class) : NULL;
+  block *b = LIKELY(h != NULL) ? heap_take_block(h, size_class) : NULL;
   if (UNLIKELY(!b))
     return malloc_reclaiming(h, size_class);
   thread_leave(h);

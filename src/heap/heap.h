@@ -104,6 +104,15 @@ static inline account *heap_account_of(const slab *s) {
 /* Fills the hand of the class, which is empty, and returns its first block; NULL:
  * out of memory, or of what the account allows (refused). */
 internal block *heap_refill(heap *h, unsigned size_class);
+/* The same where the hand may have blocks: of a heap that was just joined, filled while
+ * joining or left by a thread that fork cut off. */
+static inline block *heap_take_block(heap *h, unsigned size_class) {
+  block *b = h->hot.hand[size_class];
+  if (!b)
+    return heap_refill(h, size_class);
+  h->hot.hand[size_class] = b->next;
+  return b;
+}
 /* The owner's free of a block of s has counted s->need down to 0. */
 internal void heap_slab_event(heap *h, slab *s);
 /* The same in a signal handler that interrupted a slow path, of a slab with a reserve. */

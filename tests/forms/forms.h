@@ -51,15 +51,4 @@ template <class F> bool in_forked_child(F f) {
   return waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-class random_numbers {
-  uint64_t state;
-
-public:
-  explicit random_numbers(uint64_t seed) : state(seed * 0x9e3779b97f4a7c15 + 1) {}
-  uint64_t below(uint64_t n) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return (state * 0x2545f4914f6cdd1d >> 16) % n;
-  }
-};
-
 #endif

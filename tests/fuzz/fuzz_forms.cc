@@ -39,17 +39,9 @@ void *got(void *p) {
   return p;
 }
 
-class random_numbers {
-  uint64_t state;
-
-public:
-  explicit random_numbers(uint64_t seed) : state(seed * 0x9e3779b97f4a7c15 + 1) {}
-  uint64_t below(uint64_t n) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return (state * 0x2545f4914f6cdd1d >> 16) % n;
-  }
-  size_t size() { return below(size_t{2} << below(below(8) ? 10 : 17)) + 1; }
-};
+size_t random_size(random_numbers &random) {
+  return random.below(size_t{2} << random.below(random.below(8) ? 10 : 17)) + 1;
+}
 
 // ---- What is shared ----
 
@@ -89,7 +81,7 @@ class worker {
   block make() {
     block b;
     b.of = static_cast<form>(random.below(FORMS));
-    b.size = b.of == SHARED_POOL ? SHARED_BLOCK : b.of == POOL ? pool_block : random.size();
+    b.size = b.of == SHARED_POOL ? SHARED_BLOCK : b.of == POOL ? pool_block : random_size(random);
     b.seed = random.below(1 << 30);
     void *p = nullptr;
     switch (b.of) {
@@ -140,7 +132,7 @@ class worker {
   }
 
   void resize(block &b) {
-    size_t size = random.size();
+    size_t size = random_size(random);
     void *p = nullptr;
     if (b.of == FIXED)
       p = masu_fixed_realloc(fixed, b.p, size);
