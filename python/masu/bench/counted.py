@@ -62,7 +62,11 @@ def _lines(path: Path) -> list[str]:
 
 def _family(process: int) -> list[int]:
     found = [process]
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
+    try:
+        tasks = list(Path(f"/proc/{process}/task").glob("*/children"))
+    except OSError:  # it has ended meanwhile
+        return found
+    for task in tasks:
         for child in " ".join(_lines(task)).split():
             found += _family(int(child))
     return found

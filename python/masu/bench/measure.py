@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -84,7 +85,11 @@ class Usage:
 
 @functools.cache
 def launcher() -> Path:
-    """measure.c, compiled on first use into a folder that is removed at the end."""
+    """measure.c as it was built with the package; else compiled on first use, into a folder
+    that is removed at the end."""
+    built = HERE / "bin" / "measure"
+    if built.is_file():
+        return built
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if not compiler:
         raise Problem("measuring needs a C compiler (cc, gcc or clang)")
@@ -137,7 +142,8 @@ def measure(
         try:
             output, errors = process.communicate(timeout=timeout)
         except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it had just ended
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None

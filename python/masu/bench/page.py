@@ -32,6 +32,13 @@ def _svg(figure) -> Markup:
     return Markup(text[text.index("<svg") :])
 
 
+def plot(draw, height: float) -> Markup:
+    """What draw(axes) makes of an empty plot, as SVG."""
+    figure, axes = plt.subplots(figsize=(9, height))
+    draw(axes)
+    return _svg(figure)
+
+
 def _relative(line: Line, name: str) -> float | None:
     """To the best of the others, turned so that less is better."""
     e, best = line.medians.get(name), line.medians.get(line.best)

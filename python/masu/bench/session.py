@@ -47,7 +47,7 @@ def workloads() -> Path:
     for folder in (HERE / "bin", HERE.parent.parent.parent / "build/release/bench"):
         if (folder / "pairs").exists():
             return folder
-    raise Problem("the workloads are not built; install the package: pip install '.[bench]'")
+    raise Problem("the workloads are not built; install the package: pip install .")
 
 
 def run(

@@ -11,8 +11,6 @@ from masu.help import Command
 from masu.library import library_path
 from masu.messages import MASU_FAILED, fail
 
-NEEDS = "it needs numpy, scipy, matplotlib and jinja2: pip install 'masu[bench]'"
-
 
 @click.command(
     cls=Command,
@@ -32,10 +30,7 @@ NEEDS = "it needs numpy, scipy, matplotlib and jinja2: pip install 'masu[bench]'
 def bench(listed: bool, only: str, **given) -> None:
     """Runs masu and every peer over every case, interleaved, and writes one table, one
     JSON file and one page with plots. What was interrupted goes on where it stopped."""
-    try:
-        from masu.bench import session
-    except ModuleNotFoundError as missing:
-        fail(f"bench: {missing.name} is missing; {NEEDS}", MASU_FAILED)
+    from masu.bench import session  # late: these take their time to load
     from masu.bench.measure import Problem
 
     if listed:

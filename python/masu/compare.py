@@ -1,0 +1,294 @@
+"""One program on every allocator: interleaved rounds, figures, advice."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from masu.bench import statistics
+from masu.bench.measure import SYSTEM, Allocator, Problem, Usage, measure
+
+LEAST_ROUNDS, MOST_ROUNDS = 5, 30
+SECONDS = 180.0
+TIGHT = 0.01
+"""Half of the 95 % interval of a ratio: enough to decide by."""
+MATTERS = 0.01
+"""A smaller difference is none, however sure it is."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    label: str
+    value: Callable[[Run], float]
+    unit: str = ""
+    more: bool = False
+    """More is better."""
+    judged: bool = False
+
+
+@dataclass
+class Run:
+    usage: Usage
+    metric: float = 0.0
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds since the start, and MiB resident in the program and its children."""
+
+
+FIGURES = (
+    Figure("wall time", lambda r: r.usage.wall_s, "s", judged=True),
+    Figure("CPU time", lambda r: r.usage.cpu_s, "s"),
+    Figure("peak memory", lambda r: r.usage.peak_rss_kib, "KiB", judged=True),
+    Figure("mean memory", lambda r: _mean(r.curve) * 1024, "KiB"),
+    Figure("page faults", lambda r: r.usage.page_faults),
+    Figure("waits", lambda r: r.usage.voluntary_switches),
+    Figure("interrupted", lambda r: r.usage.involuntary_switches),
+)
+
+
+def _mean(curve: Sequence[tuple[float, float]]) -> float:
+    return float(np.mean([mib for _, mib in curve])) if curve else 0.0
+
+
+@dataclass
+class Comparison:
+    command: list[str]
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    metric: str = ""
+
+    @property
+    def figures(self) -> list[Figure]:
+        own = [Figure(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
+        return [*own, *FIGURES]
+
+    @property
+    def rounds(self) -> int:
+        return max((len(runs) for runs in self.runs.values()), default=0)
+
+    def values(self, name: str, figure: Figure) -> list[float]:
+        return [figure.value(run) for run in self.runs[name]]
+
+    def ratio(self, name: str, figure: Figure, base: str = SYSTEM.name) -> statistics.Estimate:
+        return statistics.ratio(self.values(name, figure), self.values(base, figure))
+
+
+# ---- Measuring ----
+
+
+class Curve(threading.Thread):
+    """Samples what the program and its children have resident."""
+
+    STEP_S = 0.01
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.samples: list[tuple[float, float]] = []
+        self.ended = threading.Event()
+
+    def watch(self, launcher: int) -> None:
+        self.launcher = launcher
+        self.start()
+
+    def run(self) -> None:
+        start, step = time.monotonic(), self.STEP_S
+        while not self.ended.wait(step):
+            resident = sum(_resident_mib(p) for p in _children(self.launcher))
+            if resident:
+                self.samples.append((time.monotonic() - start, resident))
+            if len(self.samples) >= 2000:  # a long run: half as many, half as often
+                self.samples = self.samples[::2]
+                step *= 2
+
+
+def _children(process: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{process}/task"):
+            for child in Path(f"/proc/{process}/task/{task}/children").read_text().split():
+                found += [int(child), *_children(int(child))]
+    except OSError:  # it has ended meanwhile
+        pass
+    return found
+
+
+def _resident_mib(process: int) -> float:
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[str] | None) -> Run:
+    curve = Curve()
+    try:
+        usage = measure(list(command), allocator, timeout=3600, started=curve.watch)
+    finally:
+        curve.ended.set()
+        curve.join()
+    if usage.status:
+        how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
+        said = usage.errors.strip().splitlines()
+        raise Problem(f"{how}{': ' + said[-1][:160] if said else ''}")
+    run = Run(usage, curve=curve.samples)
+    if metric:
+        match = metric.search(usage.output) or metric.search(usage.errors)
+        if not match:
+            raise Problem(f"its output has nothing that matches {metric.pattern}")
+        try:
+            run.metric = float(match.group(1 if metric.groups else 0).replace(",", ""))
+        except ValueError:
+            raise Problem(f"{match.group(0)!r} is no number") from None
+    return run
+
+
+def compare(
+    command: Sequence[str],
+    allocators: Sequence[Allocator],
+    console: Console,
+    *,
+    rounds: int = 0,
+    metric: str = "",
+    seconds: float = SECONDS,
+) -> Comparison:
+    """Rounds that run every allocator once, in random order, after one that doesn't count.
+    `rounds` 0: until the ratios of the judged figures are tight, or the time is up. Ctrl-C ends
+    it with what was measured."""
+    try:
+        pattern = re.compile(metric) if metric else None
+    except re.error as error:
+        raise Problem(f"--metric {metric}: {error}") from None
+    result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric)
+    running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("warming up", total=1.0)
+        try:
+            while running and done < (rounds or MOST_ROUNDS):
+                for allocator in order.sample(running, len(running)):
+                    progress.update(
+                        task,
+                        description=f"round {done + 1}: {allocator.name}" if done >= 0 else f"warming up: {allocator.name}",
+                        completed=_part(done, rounds, time.monotonic() - start, seconds),
+                    )
+                    try:
+                        run = _once(command, allocator, pattern)
+                    except Problem as problem:
+                        result.failed[allocator.name] = str(problem)
+                        result.runs.pop(allocator.name)
+                        running.remove(allocator)
+                        continue
+                    if done >= 0:
+                        result.runs[allocator.name].append(run)
+                done += 1
+                over = time.monotonic() - start > seconds
+                if not rounds and done >= LEAST_ROUNDS and (over or _is_tight(result)):
+                    break
+        except KeyboardInterrupt:
+            if not done or done < 1:
+                raise
+    least = min((len(runs) for runs in result.runs.values()), default=0)
+    for runs in result.runs.values():  # a round that was interrupted doesn't count
+        del runs[least:]
+    return result
+
+
+def _part(done: int, rounds: int, used: float, seconds: float) -> float:
+    by_rounds = (done + 1) / ((rounds or MOST_ROUNDS) + 1)
+    return min(0.99, by_rounds if rounds else max(by_rounds, used / seconds))
+
+
+def _is_tight(c: Comparison) -> bool:
+    if SYSTEM.name not in c.runs:
+        return True
+    judged = [f for f in c.figures if f.judged]
+    return all(c.ratio(n, f).spread <= TIGHT for n in c.runs if n != SYSTEM.name for f in judged)
+
+
+# ---- What it says ----
+
+
+def _gain(c: Comparison, name: str, figure: Figure, base: str) -> tuple[float, bool]:
+    """How many times as good as base, and whether that is beyond noise."""
+    r = c.ratio(name, figure, base)
+    if not r.median > 0:
+        return 1.0, False
+    sure = (r.high < 1 or r.low > 1) and abs(r.median - 1) > MATTERS
+    return (r.median if figure.more else 1 / r.median), sure
+
+
+def _best(c: Comparison, figure: Figure) -> tuple[str, list[str]]:
+    """The best allocator, and those that are as good within noise."""
+    medians = {name: statistics.estimate(c.values(name, figure)).median for name in c.runs}
+    best = (max if figure.more else min)(medians, key=medians.__getitem__)
+    return best, [n for n in c.runs if n != best and not _gain(c, n, figure, best)[1]]
+
+
+def advice(c: Comparison) -> str:
+    """Plain sentences; the first says what to do."""
+    if SYSTEM.name not in c.runs or len(c.runs) < 2 or c.rounds < 2:
+        return "Nothing to compare: " + ("no other allocator ran." if len(c.runs) < 2 else "too few rounds.")
+    speed = c.figures[0]
+    memory = next(f for f in FIGURES if f.label == "peak memory")
+    best, even = _best(c, speed)
+    gain, sure = _gain(c, best, speed, SYSTEM.name)
+    what = f"by {speed.label}" if speed.more else "by time"
+    if best == SYSTEM.name or SYSTEM.name in even or not sure:
+        first = f"No difference beyond noise {what}: this program can stay on the system's allocator."
+        slower = [n for n in c.runs if _gain(c, n, speed, SYSTEM.name)[1] and _gain(c, n, speed, SYSTEM.name)[0] < 1]
+        if slower:
+            first += f" Slower here: {', '.join(slower)}."
+        best, even = SYSTEM.name, [n for n in c.runs if n != SYSTEM.name and n not in slower]
+    else:
+        first = f"Best {what}: {best}, {gain:.2f} times the system's."
+        if even:
+            first += f" As good within noise: {', '.join(even)}."
+    frugal = min((best, *even), key=lambda n: statistics.estimate(c.values(n, memory)).median)
+    saves, sure = _gain(c, frugal, memory, SYSTEM.name)
+    if sure and frugal != SYSTEM.name:
+        word = "less" if saves > 1 else "more"
+        part = 1 - 1 / saves if saves > 1 else 1 / saves - 1
+        first += f" {frugal} takes {part:.0%} {word} memory at its peak than the system's."
+    elif frugal == SYSTEM.name and best != SYSTEM.name:
+        first += " The system's allocator takes least memory of those."
+    return first
+
+
+def as_json(c: Comparison) -> dict:
+    return {
+        "command": c.command,
+        "rounds": c.rounds,
+        "failed": c.failed,
+        "advice": advice(c),
+        "rows": [
+            {
+                "allocator": name,
+                "figure": f.label,
+                "unit": f.unit,
+                "values": c.values(name, f),
+                "median": statistics.estimate(c.values(name, f)).median,
+                "ratio": _ratio_json(c, name, f),
+            }
+            for name in c.runs
+            if c.runs[name]
+            for f in c.figures
+        ],
+        "curves": {name: runs[-1].curve for name, runs in c.runs.items() if runs},
+    }
+
+
+def _ratio_json(c: Comparison, name: str, figure: Figure) -> list[float] | None:
+    if name == SYSTEM.name or not c.runs.get(SYSTEM.name):
+        return None
+    r = c.ratio(name, figure)
+    return [r.median, r.low, r.high] if r.median == r.median else None

@@ -1,0 +1,83 @@
+"""How a comparison is shown: a table in the terminal, a page."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from masu.bench import statistics
+from masu.bench.measure import SYSTEM
+from masu.bench.rounds import shown
+from masu.compare import Comparison, Figure, advice
+
+
+def _cells(c: Comparison, name: str, figure: Figure) -> tuple[str, str, str]:
+    """Median, ratio to the system's with its interval, and how that is: good, bad or nothing."""
+    median = shown(statistics.estimate(c.values(name, figure)).median, figure.unit)
+    if name == SYSTEM.name or not c.runs.get(SYSTEM.name):
+        return median, "", ""
+    r = c.ratio(name, figure)
+    if math.isnan(r.median):
+        return median, "", ""
+    interval = f" {r.low:.2f}–{r.high:.2f}" if math.isfinite(r.low + r.high) else ""
+    sure = r.high < 1 or r.low > 1
+    how = ("good" if (r.median > 1) == figure.more else "bad") if sure else ""
+    return median, f"{r.median:.2f}{interval}", how
+
+
+def table(c: Comparison, versions: dict[str, str]) -> Table:
+    t = Table(
+        title=Text(f"{shlex.join(c.command)}  ·  medians of {c.rounds} rounds, ratio to the system's allocator (95 %)"),
+        title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
+    )  # fmt: skip
+    t.add_column("")
+    names = [name for name, runs in c.runs.items() if runs]
+    for name in names:
+        t.add_column(f"{name}\n{versions.get(name, '')}", justify="right")
+    for figure in c.figures:
+        row = []
+        for name in names:
+            median, ratio, how = _cells(c, name, figure)
+            style = {"good": "green", "bad": "red", "": "dim"}[how]
+            row.append(Text(median).append("\n" + ratio, style) if ratio else Text(median))
+        t.add_row(figure.label, *row)
+    return t
+
+
+def page(c: Comparison, versions: dict[str, str]) -> str:
+    """One file without network."""
+    import jinja2
+    import matplotlib
+
+    matplotlib.use("svg")
+    from masu.bench.page import plot
+
+    names = [name for name, runs in c.runs.items() if runs]
+    rows = [(figure.label, [_cells(c, name, figure) for name in names]) for figure in c.figures]
+
+    def curves(axes) -> None:
+        for name in names:
+            curve = c.runs[name][-1].curve
+            if curve:
+                axes.plot(*zip(*curve), label=name, linewidth=2 if name == "masu" else 1)
+        axes.set_xlabel("seconds")
+        axes.set_ylabel("MiB resident")
+        axes.legend(fontsize=8, frameon=False)
+
+    def times(axes) -> None:
+        axes.boxplot([c.values(name, c.figures[0]) for name in reversed(names)], vert=False)
+        axes.set_yticks(range(1, len(names) + 1), list(reversed(names)))
+        axes.set_xlabel(f"{c.figures[0].label} {c.figures[0].unit}")
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
+    )
+    return environment.get_template("comparison.html.jinja").render(
+        command=shlex.join(c.command), rounds=c.rounds, names=names, versions=versions, rows=rows,
+        advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)), curves=plot(curves, 3.4),
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""masu compare and masu allocators, with real programs and real libraries."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import MASU
+
+PYTHON = os.path.realpath(sys.executable)
+WORK = "x = [str(i) for i in range(20000)]"
+
+
+def compiled(folder, name, text):
+    library = folder / f"{name}.so"
+    source = folder / f"{name}.c"
+    source.write_text(text)
+    subprocess.run([shutil.which("cc"), "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+# ---- allocators ----
+
+
+def test_allocators_lists_the_systems_and_masu(masu, library):
+    result = masu("allocators", env={"COLUMNS": "200"})
+    assert result.returncode == 0
+    assert "the C library's own" in result.stdout
+    assert library in result.stdout
+    assert "not usable" not in result.stdout.split("masu", 1)[1].splitlines()[0]
+
+
+def test_a_library_that_is_no_allocator_is_told_apart(masu, tmp_path):
+    library = compiled(tmp_path, "none", "int nothing;")
+    result = masu("allocators", "--with", f"none={library}", env={"COLUMNS": "200"})
+    assert "not usable: malloc is not the library's" in result.stdout
+
+
+@pytest.mark.parametrize("given", ["nope", "x=/nowhere/lib.so", "x=libnowhere.so"])
+def test_with_what_is_not_there(masu, given):
+    result = masu("allocators", "--with", given)
+    assert result.returncode == 125
+    assert result.stderr.count("\n") == 1
+
+
+# ---- compare ----
+
+
+def test_a_table_and_advice(masu, tmp_path):
+    result = masu("compare", "-n", "3", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html", "--", PYTHON, "-c", WORK)
+    assert result.returncode == 0, result.stderr
+    assert "wall time" in result.stdout and "peak memory" in result.stdout
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["rounds"] == 3
+    assert {"system", "masu"} <= {row["allocator"] for row in content["rows"]}
+    assert content["advice"] in " ".join(result.stdout.split())
+    page = (tmp_path / "r.html").read_text()
+    assert "<svg" in page
+    assert 'src="http' not in page and '<link' not in page
+
+
+def test_without_a_number_of_rounds_it_ends_by_itself(masu, tmp_path):
+    result = masu("compare", "--json", tmp_path / "r.json", "--", "/bin/true")
+    assert result.returncode == 0
+    assert 5 <= json.loads((tmp_path / "r.json").read_text())["rounds"] <= 30
+
+
+def test_a_metric_of_the_programs_own(masu, tmp_path):
+    program = "import os; print('rate:', 200 if 'masu' in os.environ.get('LD_PRELOAD', '') else 100, 'per s')"
+    result = masu("compare", "-n", "3", "--metric", r"rate: (\d+)", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert "masu, 2.00 times the system's" in " ".join(result.stdout.split())
+
+
+def test_a_metric_that_is_nowhere(masu):
+    result = masu("compare", "-n", "1", "--metric", "requests", "--", "/bin/true")
+    assert result.returncode == 125
+    assert "nothing that matches requests" in result.stderr
+
+
+def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
+    broken = compiled(
+        tmp_path,
+        "broken",
+        """#include <stddef.h>
+           #include <stdlib.h>
+           #include <string.h>
+           static _Alignas(16) char memory[1 << 28];
+           static size_t used;
+           void *malloc(size_t n) { size_t at = used; used += (n + 15) / 16 * 16;
+             if (getenv("FAIL_NOW")) abort(); return memory + at; }
+           void free(void *p) { (void)p; }
+           void *calloc(size_t a, size_t b) { return malloc(a * b); }
+           void *realloc(void *p, size_t n) { void *q = malloc(n); if (p) memcpy(q, p, n); return q; }
+           void *memalign(size_t a, size_t n) { (void)a; return malloc(n); }
+           void *aligned_alloc(size_t a, size_t n) { (void)a; return malloc(n); }
+           int posix_memalign(void **p, size_t a, size_t n) { (void)a; *p = malloc(n); return 0; }
+           size_t malloc_usable_size(void *p) { (void)p; return 0; }""",
+    )
+    result = masu(
+        "compare", "-n", "2", "--with", f"broken={broken}", "--json", tmp_path / "r.json", "--", "env", "FAIL_NOW=1", "sort", "/dev/null"
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "failed on broken" in result.stderr
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert "broken" in content["failed"]
+    assert "masu" in {row["allocator"] for row in content["rows"]}
+
+
+def test_a_program_that_fails_everywhere(masu):
+    result = masu("compare", "-n", "1", "--", "/bin/false")
+    assert result.returncode == 125
+    assert "ran on no allocator to its end" in result.stderr
+
+
+def test_what_cannot_be_run(masu, script):
+    for program, status in (("no-such-program", 127), ("/", 126), (script("text", mode=0o644), 126)):
+        assert masu("compare", "-n", "1", "--", program).returncode == status
+
+
+def test_a_static_program_would_say_nothing(masu, tmp_path):
+    source = tmp_path / "p.c"
+    source.write_text("int main(void) { return 0; }")
+    subprocess.run(["cc", "-static", "-o", tmp_path / "p", source], check=True)
+    result = masu("compare", "-n", "1", "--", tmp_path / "p")
+    assert result.returncode == 125
+    assert "statically linked" in result.stderr
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    process = subprocess.Popen(
+        [MASU, "compare", "--json", tmp_path / "r.json", "--", PYTHON, "-c", f"{WORK}; open({str(tmp_path / 'runs')!r}, 'a').write('x')"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (tmp_path / "runs").exists() and (tmp_path / "runs").stat().st_size > 25:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads((tmp_path / "r.json").read_text())["rounds"] >= 1
+    assert "wall time" in output
