@@ -111,9 +111,10 @@ typedef struct masu_prewarm_class {
  * classes may be NULL if n is 0. Returns 0, EINVAL (a size above 2 MiB) or ENOMEM, in
  * which case nothing is kept that was not before. */
 MASU_API int masu_prewarm(size_t bytes, const masu_prewarm_class *classes, size_t n);
-/* Locks what masu has made accessible so far, and its own tables, in memory (mlock), or
- * unlocks it if `lock` is 0. Locked memory doesn't go back to the system. Returns 0 or what
- * mlock said (ENOMEM, EPERM: RLIMIT_MEMLOCK), in which case nothing is locked. */
+/* Locks what masu has made accessible so far for blocks of up to 2 MiB, and its
+ * descriptors, in memory (mlock), or unlocks it if `lock` is 0; mlockall locks all of the
+ * process. Locked memory doesn't go back to the system. Returns 0 or what mlock said (ENOMEM,
+ * EPERM: RLIMIT_MEMLOCK), in which case nothing is locked. */
 MASU_API int masu_lock(int lock);
 
 /* Walks every structure and compares it with the invariants in the headers.

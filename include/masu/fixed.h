@@ -80,13 +80,17 @@ static inline void *masu_fixed_alloc(masu_fixed *pool, size_t size) {
 
 /* p: a block of masu_fixed_alloc or _realloc of this pool, or NULL. */
 static inline void masu_fixed_free(masu_fixed *pool, void *p) {
-  if (__builtin_expect(MASU_CHECKED_HERE || !masu_fixed_owns(pool, p), 0)) {
+  if (__builtin_expect(!masu_fixed_owns(pool, p), 0)) {
+    masu_fixed_free_slow(pool, p);
+    return;
+  }
+  MASU_COUNT(pool->live--);
+  if (MASU_CHECKED_HERE) {
     masu_fixed_free_slow(pool, p);
     return;
   }
   *(masu_link *)p = pool->ready;
   pool->ready = p;
-  MASU_COUNT(pool->live--);
 }
 
 /* p NULL: as alloc. A block of the pool stays where it is if the size fits in it; else it is
@@ -94,7 +98,10 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
 static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
   if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block, 1))
     return p;
-  return masu_fixed_realloc_slow(pool, p, size);
+  void *q = masu_fixed_realloc_slow(pool, p, size);
+  if (q)
+    MASU_COUNT(pool->live += (size_t)masu_fixed_owns(pool, q) - (size_t)masu_fixed_owns(pool, p));
+  return q;
 }
 
 /* ---- Ladders ---- */
@@ -102,7 +109,8 @@ static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
 /* A ladder is a list of growing pools, 4, 16, 64, 256 B ... 256 KB say, behind one
  * malloc, realloc and free. A size takes the first step that it fits in; what is larger than
  * all, a block of the heap that the ladder lives in, or of the general memory. Memory grows
- * in chunks of 1 MiB of address space a step, of which only what is used is touched.
+ * in chunks of 1 MiB of address space a step, of which only what is used is touched; the
+ * budget of a heap that the ladder lives in is charged with whole chunks.
  *
  * Threads: a ladder belongs to one thread at a time. */
 typedef struct masu_ladder masu_ladder;
@@ -119,7 +127,8 @@ static inline masu_ladder *masu_ladder_create(const size_t *steps, size_t count)
 MASU_API void masu_ladder_destroy(masu_ladder *ladder);
 
 MASU_API void *masu_ladder_alloc(masu_ladder *ladder, size_t size);
-/* p NULL: as alloc. Stays in place while the size fits in the block. */
+/* p NULL: as alloc. Stays in place while the size fits in the step's block; a block above the
+ * last step that is now small enough for a step moves there, if there is room. */
 MASU_API void *masu_ladder_realloc(masu_ladder *ladder, void *p, size_t size);
 /* p: a block of this ladder, or NULL. */
 MASU_API void masu_ladder_free(masu_ladder *ladder, void *p);

@@ -54,7 +54,8 @@ MASU_API masu_heap *masu_heap_of(const void *p);
 MASU_API const char *masu_heap_name(const masu_heap *heap);
 
 /* The budget counts the memory that the heap has touched: blocks in use and freed
- * blocks that it keeps for reuse, in steps of pages. hard: no allocation goes beyond it.
+ * blocks that it keeps for reuse, in steps of pages; blocks above 256 KiB, and the chunks of
+ * arenas, ladders and fixed pools, in full. hard: no allocation goes beyond it.
  * soft: allocation goes on, but calls what masu_heap_on_soft set. 0: no limit. A heap
  * that is beyond a new limit already stays there. */
 MASU_API void masu_heap_set_budget(masu_heap *heap, size_t soft, size_t hard);

@@ -17,8 +17,9 @@
  * pool should be compiled so. Otherwise a breach is undefined.
  *
  * Each pool counts its live blocks; with MASU_NO_COUNTS=1 the inline functions don't.
- * Blocks are not zeroed. Sizes are bytes. Memory comes in chunks, each at least a quarter of
- * what the pool has so far, and is touched page by page as blocks are first used.
+ * Blocks are not zeroed. Sizes are bytes. Memory comes in up to 64 chunks, each at least a third
+ * of what the pool has so far, and is touched page by page as blocks are first used. 4-byte
+ * and shared pools end at 2^26 blocks a chunk.
  */
 #ifndef MASU_POOL_H
 #define MASU_POOL_H
@@ -74,7 +75,7 @@ MASU_API void *masu_pool_alloc_slow(masu_pool *pool);
 MASU_API void masu_pool_free_slow(masu_pool *pool, void *p);
 
 #ifdef __GNUC__
-typedef void *__attribute__((may_alias)) masu_link;
+typedef void *__attribute__((may_alias, aligned(4))) masu_link; /* in any block */
 #else
 typedef void *masu_link;
 #endif

@@ -27,17 +27,15 @@
 extern "C" {
 #endif
 
-/* On the caller's stack; the fields are the library's. */
+/* On the caller's stack, one for each scope: its address names it. */
 typedef struct masu_scope {
-  struct masu_scope *outer;
-  masu_heap *heap;
-  size_t first;   /* number of the first value */
-  masu_mark temp; /* of the thread's linear memory */
-  int has_temp;
+  char unused;
 } masu_scope;
 
-/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. */
-MASU_API void masu_scope_open(masu_scope *scope, masu_heap *heap);
+/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. Returns 0, or
+ * ENOMEM: then the scope is not open, and closing it does nothing. A scope that was left
+ * without close (by longjmp) and is opened again is closed first. */
+MASU_API int masu_scope_open(masu_scope *scope, masu_heap *heap);
 MASU_API void masu_scope_close(masu_scope *scope);
 
 /* A block that the innermost scope frees. Like malloc's in all else: realloc through

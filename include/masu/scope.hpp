@@ -17,7 +17,10 @@ namespace masu {
 /* Opens a scope of the calling thread and closes it, also when an exception passes. */
 class scope {
 public:
-  explicit scope(masu_heap *heap = nullptr) noexcept { masu_scope_open(&scope_, heap); }
+  explicit scope(masu_heap *heap = nullptr) {
+    if (masu_scope_open(&scope_, heap))
+      throw std::bad_alloc();
+  }
   ~scope() { masu_scope_close(&scope_); }
   scope(const scope &) = delete;
   scope &operator=(const scope &) = delete;

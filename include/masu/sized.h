@@ -44,7 +44,7 @@ MASU_API void *masu_sized_alloc_index(unsigned index);
 MASU_API void masu_sized_free_index(void *p, unsigned index);
 
 /* Gives the pieces back to the system in which no block is in use or held ready by another
- * thread (at most 64 KiB a class), and other idle memory with them. Returns the bytes of
+ * thread (at most 64 KiB a class, 16 blocks of those above 4 KiB), and other idle memory with them. Returns the bytes of
  * the pieces. */
 MASU_API size_t masu_sized_trim(void);
 

@@ -106,7 +106,7 @@ PUBLIC void masu_malloc_stats(void) {
   if (f.large_blocks)
     report("  %10s %10s %12zu %12zu", "larger", "", f.large_blocks, f.large_bytes / KIB);
   void (*more)(void) = load_relaxed(&stats_hook);
-  if (more)
+  if (more && !thread_busy)
     more();
 }
 
@@ -179,7 +179,8 @@ internal bool give_back_idle(size_t pad) {
 }
 
 PUBLIC int masu_malloc_trim(size_t pad) {
-  masu_prewarm(0, NULL, 0);
+  if (supply_is_prewarmed())
+    masu_prewarm(0, NULL, 0);
   return give_back_idle(pad);
 }
 

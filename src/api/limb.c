@@ -90,23 +90,28 @@ internal heap *limb_tagged(map_tag tag) {
 
 /* ---- Allocating ---- */
 
-static COLD void *out_of_budget(void) {
+static COLD void *out_of_budget(account *a) {
+  add_relaxed(&a->refused, 1);
   errno = ENOMEM;
   return NULL;
+}
+
+/* What is ready in one class may be what another needs. */
+static void limb_reclaim(heap *l) {
+  heap_flush(l);
+  heap_tidy(l);
 }
 
 static void *limb_take(heap *l, unsigned size_class) {
   heap *h = limb_enter(l);
   block *b = heap_take_block(l, size_class);
   if (UNLIKELY(!b)) {
-    heap_flush(l); /* what is ready in one class may be what another needs */
-    heap_tidy(l);
+    limb_reclaim(l);
     b = heap_take_block(l, size_class);
   }
   limb_leave(l, h);
-  account_notice(load_relaxed(&l->account));
   if (!b)
-    return out_of_budget();
+    return out_of_budget(load_relaxed(&l->account));
   if (CHECKED)
     checked_take(b);
   return b;
@@ -115,11 +120,16 @@ static void *limb_take(heap *l, unsigned size_class) {
 static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) {
   account *a = load_relaxed(&l->account);
   if (size > LARGE_MOST)
-    return out_of_budget();
+    return out_of_budget(a);
   size_t charge = ROUND_UP(max_size(size, 1), SLICE_SIZE);
   heap *h = limb_enter(l);
   slab *s = NULL;
-  if (account_charge(a, charge)) {
+  bool allowed = account_charge(a, charge);
+  if (UNLIKELY(!allowed)) {
+    limb_reclaim(l);
+    allowed = account_charge(a, charge);
+  }
+  if (allowed) {
     s = large_take(size, align, dirty);
     if (s)
       store_release(&s->owner, l);
@@ -127,8 +137,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
       account_discharge(a, charge);
   }
   limb_leave(l, h);
-  account_notice(a);
-  return s ? s->start : out_of_budget();
+  return s ? s->start : out_of_budget(a);
 }
 
 static heap *limb_to_use(account *a) {
@@ -142,21 +151,21 @@ internal NOINLINE void *limb_malloc_slow(account *a, size_t size) {
   size_t dirty;
   heap *l = limb_to_use(a);
   if (!l)
-    return out_of_budget();
-  if (size > SMALL_MAX)
-    return limb_take_large(l, 1, size, &dirty);
-  return limb_take(l, class_of(size));
+    return out_of_budget(a);
+  void *p = size > SMALL_MAX ? limb_take_large(l, 1, size, &dirty) : limb_take(l, class_of(size));
+  account_notice(a);
+  return p;
 }
 
 internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty) {
   heap *l = limb_to_use(a);
   if (UNLIKELY(!l))
-    return out_of_budget();
+    return out_of_budget(a);
   unsigned c = size > SMALL_MAX ? CLASS_COUNT : align <= 1 ? class_of(size) : class_aligned(size, align);
   if (c == CLASS_COUNT)
     return limb_take_large(l, align, max_size(size, 1), dirty);
   *dirty = size;
-  return limb_malloc(a, class_size(c));
+  return limb_take(l, c);
 }
 
 /* ---- Freeing ---- */
@@ -169,11 +178,6 @@ internal NOINLINE void limb_event(heap *l, slab *s) {
   limb_leave(l, h);
 }
 
-static void limb_tidy(heap *l) {
-  heap_flush(l);
-  heap_tidy(l);
-}
-
 /* ---- Ending ---- */
 
 /* Parked ones first, each as the calling thread's for a moment. */
@@ -182,11 +186,12 @@ internal void limb_trim(account *a) {
   if (!own)
     return;
   heap *h = limb_enter(own);
+  roster_repair();
   lock_take(LOCK_FORMS);
   for (heap *l = a->parked; l; l = l->parked)
-    limb_tidy(l);
+    limb_reclaim(l);
   lock_drop(LOCK_FORMS);
-  limb_tidy(own);
+  limb_reclaim(own);
   limb_leave(own, h);
 }
 
@@ -201,7 +206,7 @@ internal void limbs_leave(void) {
     next = l->sibling;
     l->sibling = NULL;
     if (load_relaxed(&l->account))
-      limb_tidy(l);
+      limb_reclaim(l);
     roster_leave(l);
   }
   lock_drop(LOCK_FORMS);

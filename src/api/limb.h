@@ -31,6 +31,8 @@ internal heap *limb_tagged(map_tag tag);
 /* As malloc and aligned_alloc, on the account; NULL with ENOMEM as well when it would go
  * beyond its hard limit. *dirty: so many bytes at the start may not be zero. */
 internal void *limb_malloc_slow(account *a, size_t size);
+/* limb_aligned leaves account_notice to the caller, who may be in the middle of something
+ * that the callback must not see. */
 internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty);
 static ALWAYS_INLINE void *limb_malloc(account *a, size_t size) {
   heap *l = thread_limb;

@@ -98,6 +98,7 @@ static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool
   }
   run_enter(a, a->first);
   tenant_join(&a->tenant, in, "arena", name);
+  form_taken(in);
   return &a->head;
 }
 
@@ -158,8 +159,12 @@ static masu_run *run_append(arena *a, size_t size) {
   masu_run *now = a->head.run, *r;
   size_t more = run_room(now);
   more = min_size(more + more / 2, max_size(more, ARENA_STEP_MOST));
-  if (!(r = run_take(a, max_size(size, more))) && !(r = run_take(a, size)))
-    return NULL;
+  int saved = errno;
+  if (!(r = run_take(a, max_size(size, more)))) {
+    errno = saved;
+    if (!(r = run_take(a, size)))
+      return NULL;
+  }
   r->next = now->next;
   r->before = now;
   if (r->next)
@@ -200,7 +205,9 @@ PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) 
   run_leave(head);
   r->offset = a->room;
   run_enter(a, r);
-  return masu_arena_aligned_alloc(head, align, size);
+  void *p = masu_arena_aligned_alloc(head, align, size);
+  form_taken(a->tenant.heap);
+  return p;
 }
 
 PUBLIC void *masu_arena_calloc(masu_arena *head, size_t count, size_t size) {
@@ -214,7 +221,8 @@ PUBLIC void *masu_arena_calloc(masu_arena *head, size_t count, size_t size) {
 }
 
 PUBLIC void *masu_arena_realloc(masu_arena *head, void *p, size_t old_size, size_t size) {
-  if (p && p == head->last && size <= (size_t)(head->end - head->last)) {
+  bool is_last = p && p == head->last && head->last + old_size == head->at;
+  if (is_last && size <= (size_t)(head->end - head->last)) {
     if (size < old_size && head->run->dirty < head->at)
       head->run->dirty = head->at; /* what is given up was written to */
     head->at = head->last + size;

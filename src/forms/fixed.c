@@ -27,9 +27,9 @@ static size_t fixed_stride(size_t size) { return size <= 8 ? 8 : ROUND_UP(size, 
 /* Touches each block and each page. */
 static void fixed_link(masu_fixed *f) {
   char *end = f->start + f->span;
-  if (f->block > os_page())
-    for (char *at = f->start; at < end; at += os_page())
-      *(volatile char *)at = 0;
+  for (char *at = f->start; at < end && f->block > os_page(); at += os_page())
+    *(volatile char *)at = 0;
+  *(volatile char *)(end - 1) = 0;
   for (char *b = f->start; b < end; b += f->block)
     *(masu_link *)b = b + f->block < end ? b + f->block : NULL;
   f->ready = f->start;
@@ -78,6 +78,7 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
   f->head.heap = in;
   f->tenant.figures = fixed_figures;
   tenant_join(&f->tenant, in, "fixed", name);
+  form_taken(in);
   return &f->head;
 }
 
@@ -94,7 +95,7 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
 
 PUBLIC void masu_fixed_reset(masu_fixed *f) { fixed_link(f); }
 
-/* ---- What leaves the inline functions ---- */
+/* ---- What leaves the inline functions, which count ---- */
 
 PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
   f->missed++;
@@ -114,7 +115,6 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
         report_misuse("double free in a fixed pool", p);
     *(masu_link *)p = f->ready;
     f->ready = p;
-    f->live--;
     return;
   }
   if (p && !(f->flags & MASU_FIXED_FALLBACK))
@@ -123,17 +123,22 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
 }
 
 PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
+  void *q = !p && size <= f->block ? f->ready : NULL;
+  if (q) {
+    f->ready = *(masu_link *)q;
+    return q;
+  }
   if (!p)
-    return masu_fixed_alloc(f, size);
+    return masu_fixed_alloc_slow(f, size);
   if (!masu_fixed_owns(f, p)) {
     if (!(f->flags & MASU_FIXED_FALLBACK))
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);
     return masu_realloc(p, size);
   }
-  void *q = masu_fixed_alloc_slow(f, size);
-  if (q) {
+  if ((q = masu_fixed_alloc_slow(f, size))) {
     memcpy(q, p, f->block);
-    masu_fixed_free(f, p);
+    *(masu_link *)p = f->ready;
+    f->ready = p;
   }
   return q;
 }

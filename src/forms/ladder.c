@@ -172,7 +172,9 @@ static ladder_step *step_for(masu_ladder *l, size_t size) {
 
 static COLD void *take_above_steps(masu_ladder *l, size_t size) {
   size_t dirty;
-  return form_take(l->heap, size, SLICE_SIZE, &dirty);
+  void *p = form_take(l->heap, size, SLICE_SIZE, &dirty);
+  form_taken(l->heap);
+  return p;
 }
 
 PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
@@ -180,8 +182,11 @@ PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
   ladder_step *s = step_for(l, size);
   if (UNLIKELY(!s))
     return take_above_steps(l, size);
-  if (UNLIKELY(!s->ready) && !grow_step(l, s))
-    return NULL;
+  if (UNLIKELY(!s->ready)) {
+    if (!grow_step(l, s))
+      return NULL;
+    form_taken(l->heap);
+  }
   void *p = s->ready;
   s->ready = *(masu_link *)p;
   l->live += s->size;
@@ -232,7 +237,7 @@ PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
     memcpy(q, p, min_size(kept, size));
     masu_ladder_free(l, p);
   }
-  return q;
+  return q || size > kept ? q : p;
 }
 
 /* ---- Giving back ---- */

@@ -138,6 +138,7 @@ PUBLIC void *masu_heap_calloc(masu_heap *named, size_t count, size_t size) {
   void *p = limb_aligned(account_of(named), 1, total, &dirty);
   if (p)
     memset(p, 0, min_size(dirty, total));
+  account_notice(account_of(named));
   return p;
 }
 
@@ -155,7 +156,9 @@ PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t 
     errno = EINVAL;
     return NULL;
   }
-  return limb_aligned(account_of(named), alignment, size, &dirty);
+  void *p = limb_aligned(account_of(named), alignment, size, &dirty);
+  account_notice(account_of(named));
+  return p;
 }
 
 PUBLIC void masu_heap_free(masu_heap *named, void *p) {
@@ -186,6 +189,7 @@ PUBLIC void masu_heap_set_budget(masu_heap *named, size_t soft, size_t hard) {
     return;
   store_relaxed(&named->account.soft, soft ? soft : SIZE_MAX);
   store_relaxed(&named->account.hard, hard ? hard : SIZE_MAX);
+  account_discharge(account_of(named), 0); /* it may be below the soft limit now */
 }
 
 PUBLIC void masu_heap_on_soft(masu_heap *named,
@@ -304,6 +308,11 @@ internal void tenant_for_each(void (*visit)(const tenant *t, void *context), voi
   for (list_node *n = forms.tenants.next; n != &forms.tenants; n = n->next)
     visit(CONTAINER_OF(n, tenant, all), context);
   lock_drop(LOCK_FORMS);
+}
+
+internal void form_taken(masu_heap *named) {
+  if (named)
+    account_notice(account_of(named));
 }
 
 internal void *form_take(masu_heap *named, size_t size, size_t align, size_t *dirty) {

@@ -41,5 +41,8 @@ internal void tenant_for_each(void (*visit)(const tenant *t, void *context), voi
  * to `align`, at least 16; freed by masu_free. *dirty: so many bytes at the start may
  * not be zero. NULL with ENOMEM. */
 internal void *form_take(masu_heap *heap, size_t size, size_t align, size_t *dirty);
+/* When a call that took some is over, with no lock held: may call the heap's callback,
+ * which may use the form. */
+internal void form_taken(masu_heap *heap);
 
 #endif

@@ -129,7 +129,7 @@ static size_t live_words(const chunk *c) { return c->capacity / 64 + 1; }
 
 /* Room for at least n more blocks. What malloc rounds up to is room as well. */
 static bool add_chunk(pool *p, size_t n) {
-  size_t dirty, least = max_size(max_size(n, FEWEST) * p->size, max_size(CHUNK_LEAST, p->held / 4));
+  size_t dirty, least = max_size(max_size(n, FEWEST) * p->size, max_size(CHUNK_LEAST, p->held / 3));
   uint32_t which = 0;
   while (which < CHUNKS && p->chunk[which].start)
     which++;
@@ -139,10 +139,12 @@ static bool add_chunk(pool *p, size_t n) {
   if (!c.start)
     return false;
   c.capacity = (uint32_t)min_size(masu_malloc_usable_size(c.start) / p->size, INDEX_MASK);
-  if (p->flags & MASU_POOL_CHECKED &&
-      !(c.live = masu_heap_calloc(p->tenant.heap, live_words(&c), 8))) {
-    drop_chunk(&c);
-    return false;
+  if (p->flags & MASU_POOL_CHECKED) {
+    if (!(c.live = form_take(p->tenant.heap, live_words(&c) * 8, 16, &dirty))) {
+      drop_chunk(&c);
+      return false;
+    }
+    memset((void *)c.live, 0, live_words(&c) * 8);
   }
   p->chunk[which].start = c.start;
   p->chunk[which].capacity = c.capacity;
@@ -248,6 +250,7 @@ PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
   }
   if (!(p->flags & MASU_POOL_UNCOUNTED))
     pool_count(p, 1);
+  form_taken(p->tenant.heap);
   return b;
 }
 
@@ -296,6 +299,7 @@ PUBLIC masu_pool *masu_pool_create_in(masu_heap *in, const char *name, size_t si
   p->head.guided = p->size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
   p->tenant.figures = pool_figures;
   tenant_join(&p->tenant, in, "pool", name);
+  form_taken(in);
   return &p->head;
 }
 
@@ -341,14 +345,14 @@ static size_t ready_count(const pool *p) {
   return n;
 }
 
+/* Blocks that nobody has. Smaller ones are touched by linking them, but for their ends. */
 static void touch(const pool *p, const char *from, size_t bytes) {
-  if (p->size > os_page()) /* smaller blocks are touched by linking them */
-    for (size_t at = 0; at < bytes; at += os_page())
-      *(volatile char *)(from + at) = 0;
+  for (size_t at = 0; at < bytes && p->size > os_page(); at += os_page())
+    *(volatile char *)(from + at) = 0;
+  *(volatile char *)(from + bytes - 1) = 0;
 }
 
-PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
-  pool *p = pool_of(head);
+static int pool_reserve(pool *p, size_t n) {
   size_t ready = ready_count(p);
   if (n > LARGE_MOST / p->size)
     return ENOMEM;
@@ -365,6 +369,13 @@ PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
     ready += some;
   }
   return 0;
+}
+
+PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
+  pool *p = pool_of(head);
+  int why = pool_reserve(p, n);
+  form_taken(p->tenant.heap);
+  return why;
 }
 
 /* Calls visit for each free block. */

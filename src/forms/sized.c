@@ -144,17 +144,22 @@ static bool depot_room(struct depot *d) {
   if (LIKELY(d->count < d->room))
     return true;
   size_t room = max_size(d->room * 2, DEPOT_LEAST);
+  int saved = errno;
   uint64_t *more = masu_reallocarray(d->lists, room, sizeof *more);
-  if (!more)
+  if (!more) {
+    errno = saved; /* a free succeeds all the same */
     return false;
+  }
   d->lists = more;
   d->room = room;
   return true;
 }
 
-/* Without memory for one more entry the list joins the last one. */
+/* Without memory for one more entry the list joins one that is short enough. */
 static COLD void depot_join(unsigned c, sized_list list, uint32_t length) {
   uint64_t *top = &depots[c].lists[depots[c].count - 1];
+  while (top > depots[c].lists && length + length_of(*top) > UINT16_MAX)
+    top--;
   sized_list joined = list_of(*top);
   uint32_t total = length + length_of(*top);
   while (list)
@@ -364,9 +369,25 @@ static COLD void *sized_out_of_memory(void) {
   return NULL;
 }
 
+/* For a thread that can have no lists: one block, the rest of its list goes back. */
+static COLD void *take_one(unsigned c) {
+  lock_take(LOCK_SIZED);
+  uint64_t entry = depot_take(c);
+  if (!entry)
+    entry = make_blocks(c);
+  sized_list list = list_of(entry);
+  char *b = entry ? list_take(c, &list) : NULL;
+  if (list)
+    depot_put(c, list, length_of(entry) - 1);
+  lock_drop(LOCK_SIZED);
+  if (CHECKED && b)
+    flip_sized(b, c, true);
+  return b ? b : sized_out_of_memory();
+}
+
 static NOINLINE void *sized_alloc_slow(unsigned c) {
   if (my_lists == &no_lists && !join_lists())
-    return sized_out_of_memory();
+    return take_one(c);
   ready_list *r = list_of_class(my_lists, c);
   if (!r->list && !refill_list(c, r))
     return sized_out_of_memory();

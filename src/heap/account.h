@@ -4,7 +4,7 @@
  *             excluded) + sum of its large blocks, in bytes
  *
  * so `used` is the memory that the heap has touched, and grows in steps of a page: the
- * hit path counts nothing. What a sender ended is subtracted when the owner finds it.
+ * hit path counts nothing.
  *
  * Threads: any, without locks; two threads may overshoot neither limit.
  */
@@ -19,7 +19,7 @@ struct heap;
 typedef struct account {
   atomic_word used, peak;
   atomic_word hard, soft; /* SIZE_MAX: no limit */
-  atomic_u64 refused;     /* charges that the hard limit turned away */
+  atomic_u64 refused;     /* allocations that the hard limit turned away */
   struct heap *parked;    /* limbs that no thread uses; the roster's */
   void (*exceeded)(struct account *a); /* called when used gets above soft; NULL: nothing is */
   atomic_u32 is_above;    /* it was called, and used did not fall below soft since */
@@ -38,15 +38,13 @@ static inline void account_init(account *a) {
 
 /* a NULL: nobody's account. False: it would go beyond the hard limit; nothing changed. */
 static inline bool account_charge(account *a, size_t bytes) {
-  if (LIKELY(!a))
+  if (LIKELY(!a || !bytes))
     return true;
   size_t used = load_relaxed(&a->used), peak = load_relaxed(&a->peak);
   do {
     size_t hard = load_relaxed(&a->hard);
-    if (bytes > hard || used > hard - bytes) {
-      add_relaxed(&a->refused, 1);
+    if (bytes > hard || used > hard - bytes)
       return false;
-    }
   } while (!cas_acq_rel(&a->used, &used, used + bytes));
   while (peak < used + bytes && !cas_acq_rel(&a->peak, &peak, used + bytes))
     ;
@@ -55,15 +53,16 @@ static inline bool account_charge(account *a, size_t bytes) {
 
 /* After memory was taken, outside of every slow path. */
 static inline void account_notice(account *a) {
-  if (LIKELY(load_relaxed(&a->used) <= load_relaxed(&a->soft)))
-    store_relaxed(&a->is_above, 0);
-  else if (!exchange_acq_rel(&a->is_above, 1) && a->exceeded)
+  if (UNLIKELY(load_relaxed(&a->used) > load_relaxed(&a->soft)) && !exchange_acq_rel(&a->is_above, 1) &&
+      a->exceeded)
     a->exceeded(a);
 }
 
 static inline void account_discharge(account *a, size_t bytes) {
-  if (UNLIKELY(a != NULL))
-    sub_relaxed(&a->used, bytes);
+  if (LIKELY(!a))
+    return;
+  if (sub_relaxed(&a->used, bytes) - bytes <= load_relaxed(&a->soft))
+    store_relaxed(&a->is_above, 0);
 }
 
 #endif

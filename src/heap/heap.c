@@ -26,26 +26,15 @@ internal void heap_init(heap *h, map_tag tag) {
 
 /* ---- Accounts ---- */
 
-/* What s is charged for. */
-static size_t charged(const slab *s) {
-  return (s->threaded - (s->purged ? sparse_blocks(s) : 0)) * s->block_size;
-}
-
 static void discharge(const slab *s) {
   account *a = heap_account_of(s);
   if (UNLIKELY(a != NULL))
-    account_discharge(a, charged(s));
+    account_discharge(a, sparse_charged(s));
 }
 
 static void slab_let_go(slab *s) {
   discharge(s);
   slab_release(s);
-}
-
-/* The descriptor of a slab that a sender ended. */
-static void slab_dissolve(slab *s) {
-  discharge(s);
-  slab_descriptor_give(s);
 }
 
 /* ---- Slabs coming and going ---- */
@@ -55,7 +44,7 @@ static void set_need(slab *s, uint32_t need) { store_release(&s->need, need); }
 static void set_reserve(slab *s, uint32_t some) { store_release(&s->reserve, some); }
 static uint32_t out_of(const slab *s) { return need_of(s) + load_relaxed(&s->reserve); }
 static uint32_t within(const slab *s) {
-  return s->threaded - (s->purged ? sparse_blocks(s) : 0);
+  return s->threaded - (load_relaxed(&s->purged) ? sparse_blocks(s) : 0);
 }
 static uint32_t free_count(const slab *s) { return within(s) - out_of(s); }
 
@@ -89,7 +78,7 @@ static void slab_open(heap *h, slab *s) {
 static void slab_bury(slab *s) {
   list_remove(&s->avail);
   sparse_leave(s);
-  slab_dissolve(s);
+  slab_descriptor_give(s);
 }
 
 /* An OPEN slab of which every block is on the local list leaves the heap's list.
@@ -123,13 +112,16 @@ static void queue_push(heap *owner, slab *s) {
 
 internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
   run r = slab_run(s);
-  switch (mail_publish(s, head, tail, count)) {
+  account *a = heap_account_of(s);
+  size_t charge = 0;
+  switch (mail_publish(s, head, tail, count, a ? &charge : NULL)) {
   case MAIL_SENT_NOTHING:
     break;
   case MAIL_SENT_QUEUE:
     queue_push(load_relaxed(&s->owner), s);
     break;
   case MAIL_SENT_LAST:
+    account_discharge(a, charge);
     slab_return_run(r);
     break;
   }
@@ -145,7 +137,7 @@ static bool slab_stays(heap *h, slab *s) {
 }
 
 static void slab_emptied(heap *h, slab *s) {
-  if (slab_stays(h, s) && !s->purged && heap_program_is_large())
+  if (slab_stays(h, s) && !load_relaxed(&s->purged) && heap_program_is_large())
     sparse_join(s, &h->vacant, true);
 }
 
@@ -208,8 +200,8 @@ static size_t slab_purge(heap *h, slab *s) {
     slab_bury(s);
     return 0;
   }
-  size_t before = charged(s), bytes = sparse_purge(s);
-  account_discharge(load_relaxed(&h->account), before - charged(s));
+  size_t before = sparse_charged(s), bytes = sparse_purge(s);
+  account_discharge(load_relaxed(&h->account), before - sparse_charged(s));
   set_need(s, need_of(s) - 1);
   if (need_of(s))
     slab_arm(s);
@@ -318,7 +310,7 @@ static bool queue_drain(heap *h) {
       if (!need_of(s))
         slab_emptied(h, s);
     } else {
-      slab_dissolve(s);
+      slab_descriptor_give(s);
     }
     s = next;
   }
@@ -345,11 +337,11 @@ static bool has_few(const slab *s) {
  * after. */
 static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
   uint32_t before = out_of(s), count;
-  uint32_t more = s->free ? 0 : s->purged ? sparse_step(s) : slab_unthreaded_step(s);
+  uint32_t more = s->free ? 0 : load_relaxed(&s->purged) ? sparse_step(s) : slab_unthreaded_step(s);
   block *list = s->free, *chain = NULL;
   set_need(s, s->threaded + more);
   *dead = false;
-  if (s->threaded == s->capacity && !s->purged && slab_park(s)) {
+  if (s->threaded == s->capacity && !load_relaxed(&s->purged) && slab_park(s)) {
     sparse_leave(s);
     s->free = NULL;
     return list;
@@ -371,21 +363,25 @@ static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
     return NULL;
   }
   set_need(s, before + more);
-  if (s->purged) {
+  if (load_relaxed(&s->purged)) {
     supply_note_sparse_reuse(more * s->block_size);
     return sparse_thread(s);
   }
   return more ? slab_thread(s, more) : NULL;
 }
 
-/* Free blocks from the class's OPEN slabs, oldest first. */
+/* Free blocks from the class's OPEN slabs, oldest first. One that the account lets have
+ * no more memory goes behind those that may have free blocks. */
 static block *refill_from_open(heap *h, unsigned size_class) {
   list_node *list = &h->avail[size_class];
   unsigned rotations = ROTATIONS;
-  h->refused = false;
-  while (!list_empty(list) && !h->refused) {
+  const slab *refused = NULL; /* the first */
+  while (!list_empty(list)) {
     slab *s = CONTAINER_OF(list->next, slab, avail);
     bool dead;
+    h->refused = s == refused;
+    if (UNLIKELY(h->refused))
+      return NULL;
     if (list->prev != &s->avail && rotations && s->free && has_few(s)) {
       rotations--;
       list_remove(&s->avail);
@@ -395,9 +391,15 @@ static block *refill_from_open(heap *h, unsigned size_class) {
     block *blocks = slab_take_blocks(h, s, &dead);
     if (blocks)
       return blocks;
-    if (dead)
+    if (dead) {
       slab_bury(s);
+    } else if (UNLIKELY(h->refused)) {
+      refused = refused ? refused : s;
+      list_remove(&s->avail);
+      list_push_back(list, &s->avail);
+    }
   }
+  h->refused = false;
   return NULL;
 }
 
@@ -549,10 +551,16 @@ internal void heap_flush(heap *h) {
 
 /* ---- Accounts that end ---- */
 
-/* On a list or not: a parked one is on none, one that a sender ended has no memory. */
+/* On a list or not: a parked one is on none. One that a sender ended has no memory, nor
+ * one that a thread which fork cut off was just giving back. */
 static void release_if_charged(slab *s, void *a) {
   if (heap_account_of(s) != a)
     return;
+  if (map_entry_descriptor(map_get(s->start)) != s) {
+    sparse_leave(s);
+    slab_descriptor_give(s);
+    return;
+  }
   if (s->kind != SLAB_SMALL) {
     large_give(s);
     return;
@@ -632,7 +640,7 @@ static unsigned check_blocks(const slab *s) {
     size_t offset = (size_t)((const char *)b - s->start);
     if (offset >= s->threaded * s->block_size || offset % s->block_size)
       return report_violation(true, "free list leaves the slab", s);
-    if (s->purged && sparse_is_purged(s, b))
+    if (load_relaxed(&s->purged) && sparse_is_purged(s, b))
       return report_violation(true, "free block in a purged page", s);
   }
   return 0;

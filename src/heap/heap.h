@@ -138,7 +138,7 @@ static inline bool heap_hand_back(heap *h, slab *s) {
   uint32_t need = 1;
   if (*hand || load_relaxed(&s->reserve) || !heap_slab_is_alone(h, s))
     return false;
-  if (rest && !s->purged) {
+  if (rest && !load_relaxed(&s->purged)) {
     if (s->threaded * s->block_size <= HAND_BACK_BYTES) {
       rest = NULL;
       need = s->threaded;

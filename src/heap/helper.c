@@ -11,7 +11,7 @@ static atomic_u32 running;
 static atomic_u32 initial_thread_ended;
 
 static void add_spares(heap *h, void *any) {
-  if (load_acquire(&h->account))
+  if (h->hot.tag >= TAG_FIRST_LIMB)
     return;
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     *(bool *)any |= load_relaxed(&h->spare[c]) != NULL;

@@ -1,5 +1,7 @@
 #include "heap/mail.h"
 
+#include "heap/sparse.h"
+
 enum { HEAD_SHIFT = 2, HEAD_BITS = 17, COUNT_SHIFT = 19, VERSION_SHIFT = 33 };
 #define VERSION_ONE ((uint64_t)1 << VERSION_SHIFT)
 #define VERSION_MASK (~(VERSION_ONE - 1))
@@ -33,7 +35,8 @@ static mail_state state_with(slab *s, mail_state before, uint32_t total) {
   return before == MAIL_OPEN ? MAIL_OPEN : MAIL_QUEUED;
 }
 
-internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t count) {
+internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t count,
+                                size_t *charge) {
   uint64_t seen = load_acquire(&s->mail), next;
   mail_state before, after;
   do {
@@ -41,6 +44,8 @@ internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t coun
     before = mail_state_of(seen);
     after = state_with(s, before, total);
     tail->next = head_of(s, seen);
+    if (charge && after == MAIL_DEAD) /* stands while the word does: nothing of s is out */
+      *charge = sparse_charged(s);
     next = with(seen & VERSION_MASK, total, head_code(s, head), after);
   } while (!cas_acq_rel(&s->mail, &seen, next));
   if (after == MAIL_DEAD)

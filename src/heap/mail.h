@@ -46,8 +46,10 @@ static inline uint32_t mail_count_of(uint64_t word) {
 }
 
 internal void mail_init(slab *s);
-/* Any thread. A chain of `count` blocks of s, none of them in the mail yet. */
-internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t count);
+/* Any thread. A chain of `count` blocks of s, none of them in the mail yet. charge: if not
+ * NULL and these are the last, what the slab was charged with (sparse_charged). */
+internal mail_sent mail_publish(slab *s, block *head, block *tail, uint32_t count,
+                                size_t *charge);
 /* Owner, OPEN or taken off the queue: empties the mail into *chain and *count and
  * changes the version; the slab is OPEN then. False: it is DEAD. */
 internal bool mail_take(slab *s, block **chain, uint32_t *count);

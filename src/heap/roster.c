@@ -150,7 +150,14 @@ internal void roster_leave(heap *h) {
   bell_ring(); /* mail that came to its slabs is the helper's to find */
 }
 
+internal void roster_repair(void) {
+  lock_take(LOCK_ROSTER);
+  repair();
+  lock_drop(LOCK_ROSTER);
+}
+
 internal void roster_release_account(account *a) {
+  roster_repair();
   heap_release_account(a);
   lock_take(LOCK_ROSTER);
   for (heap *h = roster.all; h; h = h->next) {
@@ -226,7 +233,7 @@ internal void roster_for_each(void (*visit)(heap *h, void *context), void *conte
 }
 
 static void give_back(heap *h, void *bytes) {
-  if (!load_acquire(&h->account))
+  if (h->hot.tag < TAG_FIRST_LIMB) /* a limb's are its thread's, or gone with it */
     *(size_t *)bytes += heap_give_back_spares(h);
 }
 

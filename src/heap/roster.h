@@ -26,6 +26,8 @@
 internal heap *roster_join(account *a);
 /* The thread gives its heap, or limb, up. */
 internal void roster_leave(heap *h);
+/* In a forked child: makes the heaps that fork cut off usable, if there still are any. */
+internal void roster_repair(void);
 /* Everything that heaps on the account hold goes back, whatever is out; they become
  * blank limbs, for any named heap. The account's heaps must not be used
  * meanwhile. */

@@ -50,7 +50,7 @@ static void clear(slab *s) {
   s->page = NULL;
   store_relaxed(&s->slices, 0);
   s->waiting = 0;
-  s->purged = 0;
+  store_relaxed(&s->purged, 0);
 }
 
 internal slab *slab_descriptor_take(slab_kind kind) {
@@ -81,6 +81,10 @@ internal void slab_descriptor_give(slab *s) {
   s->queued = descriptors.unused;
   descriptors.unused = s;
   lock_drop(LOCK_META);
+}
+
+internal size_t slab_descriptors_room(size_t count) {
+  return (count / CHUNK_SLABS + 2) * sizeof(slab_chunk);
 }
 
 internal void slab_for_each(void (*visit)(slab *s, void *context), void *context) {

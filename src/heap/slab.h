@@ -86,7 +86,7 @@ typedef struct slab {
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
   atomic_u32 reserve;  /* held back from need; written by the owner only */
-  uint64_t purged;     /* the owner's: see sparse.h */
+  atomic_u64 purged;   /* written by the owner only: see sparse.h */
   slab_bits *bits;     /* checked builds only; stays with the descriptor */
 } slab;
 
@@ -119,6 +119,8 @@ internal block *slab_chain(slab *s, uint32_t first, uint32_t count);
 internal slab *slab_descriptor_take(slab_kind kind);
 internal void slab_descriptor_give(slab *s);
 
+/* Bytes of masu's own memory that so many more descriptors may take. */
+internal size_t slab_descriptors_room(size_t count);
 /* Calls visit for every descriptor in use. The caller sees to it that none comes
  * or goes meanwhile, or bears with one that is half made. */
 internal void slab_for_each(void (*visit)(slab *s, void *context), void *context);

@@ -27,7 +27,7 @@ static uint32_t blocks_of(const slab *s, size_t unit, unsigned u) {
 internal uint32_t sparse_blocks(const slab *s) {
   size_t unit = unit_size(s);
   uint32_t count = 0;
-  for (uint64_t left = s->purged; left; left &= left - 1)
+  for (uint64_t left = load_relaxed(&s->purged); left; left &= left - 1)
     count += blocks_of(s, unit, bit_low64(left));
   return count;
 }
@@ -37,7 +37,7 @@ static unsigned unit_of(const slab *s, size_t unit, const block *b) {
 }
 
 internal bool sparse_is_purged(const slab *s, const block *b) {
-  return s->purged >> unit_of(s, unit_size(s), b) & 1;
+  return load_relaxed(&s->purged) >> unit_of(s, unit_size(s), b) & 1;
 }
 
 /* ---- Purging ---- */
@@ -62,7 +62,7 @@ static uint64_t full_units(const slab *s, size_t unit, const size_t *free) {
 /* Units that hold nothing but free blocks, and of them not only such as are purged. */
 static uint64_t empty_units(const slab *s, size_t unit, const block *list) {
   size_t free[UNITS] = {0}, size = s->block_size;
-  for (uint64_t left = s->purged; left; left &= left - 1) {
+  for (uint64_t left = load_relaxed(&s->purged); left; left &= left - 1) {
     unsigned u = bit_low64(left);
     cover(free, unit, first_of(s, unit, u) * size, first_of(s, unit, u + 1) * size);
   }
@@ -110,7 +110,7 @@ internal size_t sparse_purge(slab *s) {
   s->free = NULL;
   uint64_t units = empty_units(s, unit, list);
   s->free = without(s, unit, units, list);
-  s->purged |= starting(s, unit, units);
+  store_relaxed(&s->purged, s->purged | starting(s, unit, units));
   while (units) {
     unsigned first = bit_low64(units), count = bit_ones_low64(units >> first);
     char *start = s->start + first * unit;
@@ -126,13 +126,13 @@ internal size_t sparse_purge(slab *s) {
 /* ---- Threading again ---- */
 
 internal uint32_t sparse_step(const slab *s) {
-  return blocks_of(s, unit_size(s), bit_low64(s->purged));
+  return blocks_of(s, unit_size(s), bit_low64(load_relaxed(&s->purged)));
 }
 
 internal block *sparse_thread(slab *s) {
   size_t unit = unit_size(s);
-  unsigned u = bit_low64(s->purged);
+  unsigned u = bit_low64(load_relaxed(&s->purged));
   uint32_t count = blocks_of(s, unit, u);
-  s->purged &= s->purged - 1;
+  store_relaxed(&s->purged, s->purged & (s->purged - 1));
   return slab_chain(s, first_of(s, unit, u), count);
 }

@@ -27,4 +27,10 @@ internal bool sparse_is_purged(const slab *s, const block *b);
 internal uint32_t sparse_step(const slab *s);
 internal block *sparse_thread(slab *s);
 
+/* Bytes of the blocks that were threaded and are in no purged page: what an account is
+ * charged for s. */
+static inline size_t sparse_charged(const slab *s) {
+  return (load_relaxed(&s->threaded) - (load_relaxed(&s->purged) ? sparse_blocks(s) : 0)) * s->block_size;
+}
+
 #endif

@@ -109,6 +109,12 @@ internal bool os_purge(void *p, size_t size) {
   return advise(p, size, MADV_DONTNEED);
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+internal void os_populate(void *p, size_t size) { advise(p, size, MADV_POPULATE_WRITE); }
+
 internal int os_lock_memory(void *p, size_t size, bool lock) {
   int saved = errno;
   int why = syscall(lock ? SYS_mlock : SYS_munlock, p, size) == 0 ? 0 : errno;

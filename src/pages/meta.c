@@ -56,7 +56,7 @@ internal bool meta_prewarm(size_t size) {
   lock_take(LOCK_META);
   bool room = size <= (size_t)(meta.end - meta.next) || meta_refill(size);
   if (room) /* adding 0 is harmless to what is there */
-    for (char *p = meta.chunks->start; p < meta.end; p += os_page())
+    for (char *p = meta.chunks ? meta.chunks->start : meta.end; p < meta.end; p += os_page())
       add_relaxed((_Atomic(char) *)p, 0);
   lock_drop(LOCK_META);
   return room;
@@ -65,9 +65,10 @@ internal bool meta_prewarm(size_t size) {
 internal int meta_lock(bool lock) {
   int why = 0;
   lock_take(LOCK_META);
-  for (meta_chunk *c = meta.chunks; c && !why; c = c->before)
-    why = os_lock_memory(c->start, (size_t)((char *)(c + 1) - c->start), lock);
+  meta_chunk *c = meta.chunks;
   lock_drop(LOCK_META);
+  for (; c && !why; c = c->before) /* chunks stay, and come in front */
+    why = os_lock_memory(c->start, (size_t)((char *)(c + 1) - c->start), lock);
   return why;
 }
 

@@ -232,7 +232,7 @@ static bool grow(void) {
   supply.in_transit--;
   page->region->used--;
   page->committed = committed;
-  page->used = page->dirty = page->idle = page->purged = 0;
+  page->used = page->dirty = page->idle = 0;
   if (!committed) {
     list_push_front(&supply.uncommitted, &page->bin);
     return false;
@@ -386,6 +386,14 @@ static void aging_enter(hpage *page, uint64_t now) {
     list_push_back(&supply.aging, &page->aging);
 }
 
+/* A page that is free and purged entirely: others are used first. */
+static void page_retire(hpage *page) {
+  bin_leave(page);
+  page->committed = false;
+  supply.figures.committed -= HUGE_SIZE;
+  list_push_back(&supply.uncommitted, &page->bin);
+}
+
 /* Purges the slices of `mask`, which are idle. Called and left with the lock held,
  * drops it for the system calls. A page that the system refused to purge (locked
  * memory) does not age again before something else is freed in it. */
@@ -412,6 +420,8 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   page->purged_at = now;
   if (purged == mask)
     aging_enter(page, now);
+  if (!page->used && !page->dirty)
+    page_retire(page);
   supply.figures.returned += slice_bytes(purged);
   return slice_bytes(purged);
 }
@@ -494,39 +504,76 @@ static void age_everything(uint64_t now) {
 
 /* ---- Preparing ---- */
 
-/* Makes all of a page resident, what is in use included: adding 0 to a byte is harmless
- * whoever uses it. Called and left with the lock held, which is dropped meanwhile. */
+/* Slices in use may be read-only by now, or shared with a child: the system makes them
+ * resident, if it knows how. */
+static void slice_touch(char *slice, bool free) {
+  if (!free) {
+    os_populate(slice, SLICE_SIZE);
+    return;
+  }
+  for (size_t at = 0; at < SLICE_SIZE; at += os_page())
+    *(volatile char *)(slice + at) = 0;
+  map_set(slice, 1, MAP_NONE);
+}
+
+/* Makes all of a page resident. Called and left with the lock held, which is dropped
+ * meanwhile. */
 static void page_touch(hpage *page) {
   uint32_t fresh = ~(page->used | page->dirty);
   page_update(page, page->used | fresh, page->dirty);
+  page->region->used++; /* keeps the region while the lock is off */
   supply.in_transit++;
   lock_drop(LOCK_SUPPLY);
-  for (size_t at = 0; at < HUGE_SIZE; at += os_page())
-    add_relaxed((_Atomic(char) *)(page->base + at), 0);
-  for (uint32_t left = fresh; left; left &= left - 1)
-    map_set(page->base + bit_low32(left) * SLICE_SIZE, 1, MAP_NONE);
+  for (unsigned i = 0; i < HUGE_SLICES; i++)
+    slice_touch(page->base + i * SLICE_SIZE, fresh >> i & 1);
   lock_take(LOCK_SUPPLY);
   supply.in_transit--;
+  page->region->used--;
   page_update(page, page->used & ~fresh, page->dirty | fresh);
   page->purged &= ~fresh;
 }
 
-/* The next committed page that isn't prewarmed. */
-static hpage *page_to_prewarm(void) {
+/* The next committed page that isn't prewarmed, and is, or is not, in use. */
+static hpage *page_to_prewarm(bool in_use) {
   for (region *r = supply.regions; r; r = r->next)
-    for (unsigned i = 0; i < r->touched; i++)
-      if (r->pages[i].committed && !r->pages[i].prewarmed)
-        return &r->pages[i];
+    for (unsigned i = 0; i < r->touched; i++) {
+      hpage *page = &r->pages[i];
+      if (page->committed && !page->prewarmed && !page->used == !in_use)
+        return page;
+    }
   return NULL;
 }
 
+static void page_prewarm(hpage *page) {
+  page->prewarmed = true; /* from now on nothing of it is purged */
+  aging_enter(page, os_now_ms());
+  page_touch(page);
+}
+
+/* Bytes of pages that are free entirely, so that any run fits. */
+static size_t whole_free(bool prewarmed) {
+  size_t free = 0;
+  for (region *r = supply.regions; r; r = r->next)
+    for (unsigned i = 0; i < r->touched; i++)
+      if (r->pages[i].committed && !r->pages[i].used && (r->pages[i].prewarmed || !prewarmed))
+        free += HUGE_SIZE;
+  return free;
+}
+
+/* All pages in use, since runs come from them first; of the others as many as it takes.
+ * Clean ones that are not needed are put away. */
 static void prewarm_pages(void) {
   hpage *page;
-  while ((page = page_to_prewarm())) {
-    page->prewarmed = true; /* from now on nothing of it is purged */
-    aging_enter(page, os_now_ms());
-    page_touch(page);
-  }
+  while (supply.prewarmed && (page = page_to_prewarm(true)))
+    page_prewarm(page);
+  while (whole_free(true) < supply.prewarmed && (page = page_to_prewarm(false)))
+    page_prewarm(page);
+  for (region *r = supply.regions; r; r = r->next)
+    for (unsigned i = 0; i < r->touched; i++) {
+      page = &r->pages[i];
+      if (page->committed && !page->prewarmed && !page->used && !page->dirty)
+        page_retire(page);
+    }
 }
 
 static void end_prewarming(void) {
@@ -542,7 +589,7 @@ internal bool supply_prewarm(size_t size) {
   bool enough = true;
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  while (enough && supply.figures.committed < supply.figures.used + supply.prewarmed + size)
+  while (size && enough && whole_free(false) < supply.prewarmed + size)
     enough = grow();
   if (!size) {
     end_prewarming();
@@ -557,13 +604,23 @@ internal bool supply_prewarm(size_t size) {
 
 internal bool supply_is_prewarmed(void) { return load_relaxed(&prewarmed_now) != 0; }
 
+/* Called and left with the lock held, which is dropped meanwhile. */
+static int page_lock(hpage *page, bool lock) {
+  page->region->used++;
+  lock_drop(LOCK_SUPPLY);
+  int why = os_lock_memory(page->base, HUGE_SIZE, lock);
+  lock_take(LOCK_SUPPLY);
+  page->region->used--;
+  return why;
+}
+
 internal int supply_lock(bool lock) {
   int why = 0;
   lock_take(LOCK_SUPPLY);
   for (region *r = supply.regions; r && !why; r = r->next)
     for (unsigned i = 0; i < r->touched && !why; i++)
       if (r->pages[i].committed)
-        why = os_lock_memory(r->pages[i].base, HUGE_SIZE, lock);
+        why = page_lock(&r->pages[i], lock);
   lock_drop(LOCK_SUPPLY);
   return why;
 }

@@ -118,6 +118,17 @@ TEST_F(Arena, TheLastBlockGrowsInPlace) {
   masu_arena_destroy(a);
 }
 
+TEST_F(Arena, AnEmptyBlockIsNotTheNextOne) {
+  masu_arena *a = masu_arena_create(10000);
+  void *empty = masu_arena_alloc(a, 0), *next = masu_arena_alloc(a, 16);
+  memset(next, 1, 16);
+  void *p = masu_arena_realloc(a, empty, 0, 32);
+  EXPECT_NE(p, next);
+  memset(p, 2, 32);
+  EXPECT_EQ(*static_cast<char *>(next), 1);
+  masu_arena_destroy(a);
+}
+
 TEST_F(Arena, FixedCapacityEndsWithNull) {
   masu_arena *a = masu_arena_create_fixed(nullptr, "fixed", 1600);
   size_t n = 0;

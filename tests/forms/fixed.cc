@@ -2,6 +2,7 @@
 #include <masu/fixed.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <set>
 
@@ -98,6 +99,23 @@ TEST_F(Fixed, OverTheCallersMemory) {
   EXPECT_STREQ(text, "from the child");
   munmap(shared, size);
 }
+
+#if EXACT_MEMORY
+TEST_F(Fixed, NoPageFaultAfterCreate) {
+  for (size_t size : {100ul, 4000ul, 8192ul, 10000ul}) {
+    masu_fixed *f = masu_fixed_create(size, 50, 0);
+    void *blocks[50];
+    rusage before, after;
+    memset(blocks, 0, sizeof blocks);
+    getrusage(RUSAGE_SELF, &before);
+    for (void *&p : blocks)
+      memset(p = masu_fixed_alloc(f, size), 1, size);
+    getrusage(RUSAGE_SELF, &after);
+    EXPECT_EQ(after.ru_minflt, before.ru_minflt) << size;
+    masu_fixed_destroy(f);
+  }
+}
+#endif
 
 TEST_F(Fixed, BadArguments) {
   EXPECT_FAILS_WITH(EINVAL, masu_fixed_create(0, 10, 0));

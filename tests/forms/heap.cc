@@ -1,5 +1,6 @@
 /* Named heaps: whose block is whose, budgets, figures, and the end of a heap. */
-#include <masu/heap.h>
+#include <masu/arena.h>
+#include <masu/pool.h>
 
 #include <atomic>
 
@@ -137,6 +138,110 @@ TEST_F(Heap, TheSoftLimitCallsOnceUntilBelow) {
   EXPECT_EQ(said.calls, 2);
   masu_free(a);
   masu_free(b);
+}
+
+TEST_F(Heap, TheSoftLimitIsArmedByFreeing) {
+  int calls = 0;
+  masu_heap_on_soft(heap, [](masu_heap *, size_t, void *n) { ++*static_cast<int *>(n); }, &calls);
+  masu_heap_set_budget(heap, 300 * KIB, 0);
+  for (int i = 1; i <= 3; i++) {
+    masu_free(masu_heap_malloc(heap, 400 * KIB));
+    EXPECT_EQ(calls, i);
+  }
+}
+
+/* The callback comes when a form is in order again, and may use it. */
+TEST_F(Heap, TheCallbackMayUseTheFormThatGrew) {
+  struct forms {
+    masu_pool *plain, *shared;
+    masu_arena *arena;
+    int calls = 0;
+    std::vector<void *> blocks;
+    void add(void *p) {
+      blocks.push_back(p);
+      pattern_write(p, 1000, blocks.size());
+    }
+    void take() {
+      add(masu_pool_alloc(plain));
+      add(masu_pool_alloc(shared));
+      add(masu_arena_alloc(arena, 1000));
+    }
+  } f;
+  f.plain = masu_pool_create_in(heap, nullptr, 1000, 0, 0);
+  f.shared = masu_pool_create_in(heap, nullptr, 1000, 0, MASU_POOL_SHARED);
+  f.arena = masu_arena_create_in(heap, nullptr, 1000);
+  masu_heap_on_soft(
+      heap,
+      [](masu_heap *h, size_t used, void *context) {
+        auto *all = static_cast<forms *>(context);
+        all->calls++;
+        masu_heap_set_budget(h, used + 5 * KIB, 0); /* and again soon */
+        for (int i = 0; i < 3; i++)
+          all->take();
+      },
+      &f);
+  masu_heap_set_budget(heap, 20 * KIB, 0);
+  for (int i = 0; i < 300; i++)
+    f.take();
+  EXPECT_GT(f.calls, 3);
+  for (size_t i = 0; i < f.blocks.size(); i++)
+    ASSERT_EQ(pattern_mismatch(f.blocks[i], 1000, i + 1), 1000u) << i;
+}
+
+TEST_F(Heap, WhatIsFreeIsFoundWhenTheBudgetIsUsedUp) {
+  masu_heap_set_budget(heap, 0, 1000000);
+  std::vector<void *> blocks;
+  while (void *p = masu_heap_malloc(heap, 48))
+    blocks.push_back(p);
+  EXPECT_EQ(read().refused, 1u);
+  size_t freed = 0, again = 0;
+  for (size_t i = 0; i < blocks.size(); i += 2, freed++)
+    masu_free(blocks[i]);
+  while (masu_heap_malloc(heap, 48))
+    again++;
+  EXPECT_EQ(again, freed);
+}
+
+TEST_F(Heap, ALargeBlockMayHaveWhatSmallOnesKeep) {
+  masu_heap_set_budget(heap, 0, MIB);
+  std::vector<void *> blocks;
+  while (void *p = masu_heap_malloc(heap, 1000))
+    blocks.push_back(p);
+  for (void *p : blocks)
+    masu_free(p);
+  EXPECT_NE(masu_heap_malloc(heap, 600 * KIB), nullptr);
+}
+
+TEST_F(Heap, ALoweredLimitLetsTheHeapShrink) {
+  void *p = masu_heap_malloc(heap, 4 * MIB);
+  masu_heap_set_budget(heap, 0, MIB);
+  EXPECT_EQ(masu_realloc(p, 4 * MIB), p);
+  p = masu_realloc(p, 3 * MIB);
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(read().used, 3 * MIB);
+  EXPECT_FAILS_WITH(ENOMEM, masu_realloc(p, 5 * MIB));
+}
+
+TEST_F(Heap, WhatOthersFreedIsNotChargedAnyMore) {
+  std::vector<void *> blocks(4000);
+  std::atomic<int> step{0};
+  std::thread owner([&] {
+    for (void *&p : blocks)
+      p = masu_heap_malloc(heap, 1000);
+    step = 1;
+    while (step != 2)
+      std::this_thread::yield();
+  });
+  while (step != 1)
+    std::this_thread::yield();
+  size_t before = read().used;
+  for (void *p : blocks)
+    masu_free(p);
+  EXPECT_LT(read().used, before / 10); /* the owner has not looked */
+  step = 2;
+  owner.join();
+  masu_heap_trim(heap);
+  EXPECT_EQ(read().live, 0u);
 }
 
 TEST_F(Heap, DestroyGivesEverythingBack) {

@@ -135,9 +135,58 @@ TEST_F(Scope, TemporaryMemoryGoesBack) {
   masu_scope_close(&outer);
 }
 
+__attribute__((noinline)) static void leave_one_open(jmp_buf back) {
+  masu_scope inner;
+  masu_scope_open(&inner, nullptr);
+  masu_scope_add(number(2), note);
+  longjmp(back, 1);
+}
+__attribute__((noinline)) static size_t open_and_close() {
+  volatile char clobber[2000];
+  memset(const_cast<char *>(clobber), 0x5a, sizeof clobber);
+  masu_scope s;
+  EXPECT_EQ(masu_scope_open(&s, nullptr), 0);
+  masu_scope_add(number(3), note);
+  masu_scope_close(&s);
+  return clobber[7];
+}
+
+/* The frames that scopes lay in are gone, and others are where they were. */
+TEST_F(Scope, WhatLongjmpLeftIsClosedInTheEnd) {
+  static masu_scope outer;
+  static jmp_buf back;
+  masu_scope_open(&outer, nullptr);
+  masu_scope_add(number(1), note);
+  for (volatile int i = 0; i < 3; i = i + 1)
+    if (setjmp(back) == 0)
+      leave_one_open(back);
+  open_and_close();
+  memset(masu_scope_alloc(100), 1, 100);
+  masu_scope_close(&outer);
+  EXPECT_EQ(released.size(), 5u);
+  EXPECT_EQ(released.back(), 1);
+}
+
+TEST_F(Scope, AReleaseMayHandOnItsNeighbours) {
+  static masu_scope outer, inner;
+  masu_scope_open(&outer, nullptr);
+  masu_scope_open(&inner, nullptr);
+  masu_scope_add(number(1), note);
+  masu_scope_add(number(2), note);
+  masu_scope_add(number(3), [](void *p) {
+    masu_scope_hand_out(number(1));
+    masu_scope_keep(number(2));
+    note(p);
+  });
+  masu_scope_close(&inner);
+  EXPECT_EQ(released, (std::vector<long>{3}));
+  masu_scope_close(&outer);
+  EXPECT_EQ(released, (std::vector<long>{3, 1}));
+}
+
 TEST_F(Scope, AThreadThatEndsClosesAll) {
-  static masu_scope s;
   std::thread([] {
+    masu_scope s; /* its frame is gone when the thread's end closes it */
     masu_scope_add(number(1), note); /* outside of every scope */
     masu_scope_open(&s, nullptr);
     masu_scope_add(number(2), note);

@@ -63,7 +63,7 @@ static mail_sent publish(unsigned first, unsigned last) {
   for (unsigned i = first; i < last; i++)
     blocks[i]->next = blocks[i + 1];
   blocks[last]->next = (block *)1; /* nothing that may survive */
-  return mail_publish(s, blocks[first], blocks[last], last - first + 1);
+  return mail_publish(s, blocks[first], blocks[last], last - first + 1, NULL);
 }
 
 static void park(void) { assert_true(mail_park(s)); }
@@ -352,7 +352,7 @@ static void *send_what_comes(void *argument) {
       sched_yield();
       continue;
     }
-    switch (mail_publish(s, head, tail, count)) {
+    switch (mail_publish(s, head, tail, count, NULL)) {
     case MAIL_SENT_NOTHING:
       break;
     case MAIL_SENT_QUEUE:
