@@ -53,6 +53,8 @@ enum {
 /* What the inline functions need of a pool. The library's own part follows. */
 typedef struct masu_pool {
   void *ready;     /* free blocks, each holding the address of the next */
+  char *at, *end;  /* free blocks side by side, most of them never used: nothing is in them */
+  size_t size;     /* from one block to the next */
   size_t live;     /* blocks in use, unless that isn't counted */
   uint32_t guided; /* not 0: every call goes through the library */
 } masu_pool;
@@ -83,9 +85,14 @@ typedef void *masu_link;
 /* NULL with ENOMEM. */
 static inline void *masu_pool_alloc(masu_pool *pool) {
   void *p = pool->ready;
-  if (__builtin_expect(!p, 0))
-    return masu_pool_alloc_slow(pool);
-  pool->ready = *(masu_link *)p;
+  if (p) {
+    pool->ready = *(masu_link *)p;
+  } else {
+    p = pool->at;
+    if (__builtin_expect(p == pool->end, 0))
+      return masu_pool_alloc_slow(pool);
+    pool->at += pool->size;
+  }
   MASU_COUNT(pool->live++);
   return p;
 }
@@ -96,8 +103,12 @@ static inline void masu_pool_free(masu_pool *pool, void *p) {
     masu_pool_free_slow(pool, p);
     return;
   }
-  *(masu_link *)p = pool->ready;
-  pool->ready = p;
+  if ((char *)p + pool->size == pool->at) { /* the one taken last */
+    pool->at = (char *)p;
+  } else {
+    *(masu_link *)p = pool->ready;
+    pool->ready = p;
+  }
   MASU_COUNT(pool->live--);
 }
 
@@ -118,8 +129,8 @@ MASU_API int masu_pool_for_each(masu_pool *pool, void (*visit)(void *p, void *co
 typedef struct masu_pool_figures {
   size_t block;  /* bytes from one block to the next */
   size_t live;   /* blocks in use; 0 if that isn't counted */
-  size_t made;   /* blocks that were ever in use at the same time, in steps of pages */
-  size_t held;   /* bytes of all chunks */
+  size_t room;   /* blocks that all chunks have room for */
+  size_t held;   /* bytes of all chunks; what was never used of them is not resident */
 } masu_pool_figures;
 /* size: sizeof *figures. Returns 0 or EINVAL. */
 MASU_API int masu_pool_read(const masu_pool *pool, masu_pool_figures *figures, size_t size);

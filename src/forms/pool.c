@@ -4,8 +4,9 @@
  * `made` of a chunk were handed out at least once, the rest never and untouched. Free
  * blocks are linked in one of two ways:
  *
- *     plain:   `ready` points at the first, each holds the address of the next
- *     guided:  `ready` is NULL, so that every call comes here. `top` holds the number of
+ *     plain:   `ready` points at the first, each holds the address of the next; when
+ *              there are none, those from `at` to `end` lie side by side and hold nothing
+ *     guided:  there are no such, so that every call comes here. `top` holds the number of
  *              the first, each holds the number of the next, in 4 bytes: number =
  *              chunk << NUMBER_SHIFT | index, plus 1, so that 0 is none. The upper half
  *              of top counts the changes: who compares and swaps with an old one fails.
@@ -42,7 +43,6 @@ typedef struct chunk {
 typedef struct pool {
   masu_pool head;
   uint32_t flags;
-  size_t size; /* from one block to the next */
   size_t align;
   uint32_t current; /* chunks before this one are made entirely */
   atomic_u32 slots; /* chunk[0 .. slots) were ever in use */
@@ -60,7 +60,7 @@ static bool is_shared(const pool *p) { return p->flags & MASU_POOL_SHARED; }
 
 static char *block_at(const pool *p, uint32_t number) {
   uint32_t n = number - 1;
-  return load_relaxed(&p->chunk[n >> NUMBER_SHIFT].start) + (size_t)(n & INDEX_MASK) * p->size;
+  return load_relaxed(&p->chunk[n >> NUMBER_SHIFT].start) + (size_t)(n & INDEX_MASK) * p->head.size;
 }
 
 /* The number of a block; 0: b isn't one. Other threads may add chunks meanwhile. The newest
@@ -68,9 +68,9 @@ static char *block_at(const pool *p, uint32_t number) {
 static uint32_t number_of(const pool *p, const char *b) {
   for (uint32_t which = load_acquire(&p->slots); which-- > 0;) {
     const chunk *c = &p->chunk[which];
-    size_t offset = (uintptr_t)b - (uintptr_t)load_relaxed(&c->start), index = offset / p->size;
-    if (offset < load_relaxed(&c->capacity) * p->size)
-      return index >= load_relaxed(&c->made) || offset % p->size
+    size_t offset = (uintptr_t)b - (uintptr_t)load_relaxed(&c->start), index = offset / p->head.size;
+    if (offset < load_relaxed(&c->capacity) * p->head.size)
+      return index >= load_relaxed(&c->made) || offset % p->head.size
                  ? 0
                  : (which << NUMBER_SHIFT | (uint32_t)index) + 1;
   }
@@ -117,7 +117,7 @@ static void drop_chunk(const chunk *c) {
 
 static void remove_chunk(pool *p, uint32_t which) {
   chunk *c = &p->chunk[which];
-  p->held -= c->capacity * p->size;
+  p->held -= c->capacity * p->head.size;
   drop_chunk(c);
   c->start = NULL;
   c->live = NULL;
@@ -129,16 +129,16 @@ static size_t live_words(const chunk *c) { return c->capacity / 64 + 1; }
 
 /* Room for at least n more blocks. What malloc rounds up to is room as well. */
 static bool add_chunk(pool *p, size_t n) {
-  size_t dirty, least = max_size(max_size(n, FEWEST) * p->size, max_size(CHUNK_LEAST, p->held / 3));
+  size_t dirty, least = max_size(max_size(n, FEWEST) * p->head.size, max_size(CHUNK_LEAST, p->held / 3));
   uint32_t which = 0;
   while (which < CHUNKS && p->chunk[which].start)
     which++;
-  if (which == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->size)
+  if (which == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->head.size)
     return false;
   chunk c = {.start = form_take(p->tenant.heap, least, p->align, &dirty)};
   if (!c.start)
     return false;
-  c.capacity = (uint32_t)min_size(masu_malloc_usable_size(c.start) / p->size, INDEX_MASK);
+  c.capacity = (uint32_t)min_size(masu_malloc_usable_size(c.start) / p->head.size, INDEX_MASK);
   if (p->flags & MASU_POOL_CHECKED) {
     if (!(c.live = form_take(p->tenant.heap, live_words(&c) * 8, 16, &dirty))) {
       drop_chunk(&c);
@@ -149,7 +149,7 @@ static bool add_chunk(pool *p, size_t n) {
   p->chunk[which].start = c.start;
   p->chunk[which].capacity = c.capacity;
   p->chunk[which].live = c.live;
-  p->held += c.capacity * p->size;
+  p->held += c.capacity * p->head.size;
   p->current = (uint32_t)min_size(p->current, which);
   store_release(&p->slots, (uint32_t)max_size(p->slots, which + 1));
   return true;
@@ -157,28 +157,43 @@ static bool add_chunk(pool *p, size_t n) {
 
 /* ---- Making blocks ready ---- */
 
+/* How many blocks of a chunk are made ready at a time: where nothing is written to them,
+ * all. */
 static uint32_t step_of(const pool *p, const chunk *c) {
-  size_t bytes = max_size(os_page(), min_size(c->made * p->size, MAKE_STEP));
-  return (uint32_t)min_size(max_size(bytes / p->size, 1), c->capacity - c->made);
+  size_t bytes = max_size(os_page(), min_size(c->made * p->head.size, MAKE_STEP));
+  uint32_t left = c->capacity - c->made;
+  return p->head.guided ? (uint32_t)min_size(max_size(bytes / p->head.size, 1), left) : left;
 }
 
-/* Links up the next n blocks of a chunk and puts them on the list. */
-static void make(pool *p, uint32_t which, uint32_t n) {
-  chunk *c = &p->chunk[which];
-  char *first = c->start + c->made * p->size, *last = first + (n - 1) * p->size;
-  if (p->head.guided) {
-    uint32_t number = (which << NUMBER_SHIFT | c->made) + 1, next = number + 1;
-    for (char *b = first; b < last; b += p->size)
-      *(number_link *)b = next++;
-    c->made += n;
-    push_numbers(p, number, last);
-    return;
-  }
-  for (char *b = first; b < last; b += p->size)
-    *(masu_link *)b = b + p->size;
+/* Puts blocks that lie side by side on the list. */
+static void link_blocks(pool *p, char *first, char *last) {
+  for (char *b = first; b < last; b += p->head.size)
+    *(masu_link *)b = b + p->head.size;
   *(masu_link *)last = p->head.ready;
   p->head.ready = first;
-  c->made += n;
+}
+
+static void number_blocks(pool *p, uint32_t number, char *first, char *last) {
+  uint32_t next = number + 1;
+  for (char *b = first; b < last; b += p->head.size)
+    *(number_link *)b = next++;
+  push_numbers(p, number, last);
+}
+
+/* The next n blocks of a chunk become free. */
+static void make(pool *p, uint32_t which, uint32_t n) {
+  chunk *c = &p->chunk[which];
+  uint32_t made = c->made;
+  char *first = c->start + made * p->head.size, *last = first + (n - 1) * p->head.size;
+  store_relaxed(&c->made, made + n);
+  if (p->head.guided) {
+    number_blocks(p, (which << NUMBER_SHIFT | made) + 1, first, last);
+  } else if (p->head.at == p->head.end) {
+    p->head.at = first;
+    p->head.end = last + p->head.size;
+  } else {
+    link_blocks(p, first, last);
+  }
 }
 
 static chunk *unfinished(pool *p) {
@@ -237,8 +252,8 @@ PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
       errno = ENOMEM;
       return NULL;
     }
-    b = head->ready;
-    head->ready = *(masu_link *)b;
+    b = head->at;
+    head->at += head->size;
   } else {
     while (!(b = pop_number(p)))
       if (!(is_shared(p) ? make_some_shared(p) : make_some(p))) {
@@ -275,7 +290,7 @@ static size_t live_of(const pool *p) {
 
 static void pool_figures(const tenant *t, size_t *used, size_t *held) {
   const pool *p = CONTAINER_OF(t, pool, tenant);
-  *used = live_of(p) * p->size;
+  *used = live_of(p) * p->head.size;
   *held = p->held;
 }
 
@@ -295,8 +310,8 @@ PUBLIC masu_pool *masu_pool_create_in(masu_heap *in, const char *name, size_t si
   memset(p, 0, sizeof *p);
   p->flags = flags;
   p->align = max_size(align, 4);
-  p->size = ROUND_UP(ROUND_UP(size, 4), p->align);
-  p->head.guided = p->size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
+  p->head.size = ROUND_UP(ROUND_UP(size, 4), p->align);
+  p->head.guided = p->head.size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
   p->tenant.figures = pool_figures;
   tenant_join(&p->tenant, in, "pool", name);
   form_taken(in);
@@ -310,7 +325,7 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
   tenant_used(&p->tenant, p);
   for (uint32_t i = 0; i < CHUNKS; i++)
     drop_chunk(&p->chunk[i]);
-  head->ready = NULL;
+  head->at = head->end = head->ready = NULL;
   head->guided = 1;
   tenant_end(&p->tenant, p);
 }
@@ -318,7 +333,7 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
 /* ---- All at once ---- */
 
 static void forget_blocks(pool *p) {
-  p->head.ready = NULL;
+  p->head.at = p->head.end = p->head.ready = NULL;
   p->head.live = 0;
   store_relaxed(&p->shared_live, 0);
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), 0));
@@ -337,7 +352,7 @@ PUBLIC void masu_pool_reset(masu_pool *head) {
 }
 
 static size_t ready_count(const pool *p) {
-  size_t n = 0;
+  size_t n = (size_t)(p->head.end - p->head.at) / p->head.size;
   for (const char *b = p->head.ready; b; b = *(masu_link *)b)
     n++;
   for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; n++)
@@ -345,17 +360,19 @@ static size_t ready_count(const pool *p) {
   return n;
 }
 
-/* Blocks that nobody has. Smaller ones are touched by linking them, but for their ends. */
-static void touch(const pool *p, const char *from, size_t bytes) {
-  for (size_t at = 0; at < bytes && p->size > os_page(); at += os_page())
+/* Memory of blocks that nobody has. */
+static void touch(const char *from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += os_page())
     *(volatile char *)(from + at) = 0;
-  *(volatile char *)(from + bytes - 1) = 0;
+  if (bytes)
+    *(volatile char *)(from + bytes - 1) = 0;
 }
 
 static int pool_reserve(pool *p, size_t n) {
   size_t ready = ready_count(p);
-  if (n > LARGE_MOST / p->size)
+  if (n > LARGE_MOST / p->head.size)
     return ENOMEM;
+  touch(p->head.at, min_size((size_t)(p->head.end - p->head.at), n * p->head.size));
   while (ready < n) {
     chunk *c = unfinished(p);
     if (!c) {
@@ -364,7 +381,7 @@ static int pool_reserve(pool *p, size_t n) {
       c = unfinished(p);
     }
     uint32_t some = (uint32_t)min_size(n - ready, c->capacity - c->made);
-    touch(p, c->start + c->made * p->size, some * p->size);
+    touch(c->start + c->made * p->head.size, some * p->head.size);
     make(p, p->current, some);
     ready += some;
   }
@@ -380,6 +397,8 @@ PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
 
 /* Calls visit for each free block. */
 static void each_free(const pool *p, void (*visit)(const pool *p, uint32_t number, void *to), void *to) {
+  for (const char *b = p->head.at; b != p->head.end; b += p->head.size)
+    visit(p, number_of(p, b), to);
   for (const char *b = p->head.ready, *next; b; b = next) {
     next = *(masu_link *)b;
     visit(p, number_of(p, b), to);
@@ -399,6 +418,7 @@ typedef struct kept_blocks {
   const uint32_t *free; /* in each chunk */
   uint32_t number;      /* the new list, of one kind or the other */
   char *ready;
+  const char *at, *end; /* blocks side by side that stay so */
 } kept_blocks;
 
 /* Puts a block on the new list unless its chunk goes. */
@@ -406,7 +426,7 @@ static void keep_block(const pool *p, uint32_t number, void *to) {
   kept_blocks *k = to;
   uint32_t which = (number - 1) >> NUMBER_SHIFT;
   char *b = block_at(p, number);
-  if (k->free[which] == p->chunk[which].made)
+  if (k->free[which] == p->chunk[which].made || (b >= k->at && b < k->end))
     return;
   if (p->head.guided) {
     *(number_link *)b = k->number;
@@ -417,13 +437,28 @@ static void keep_block(const pool *p, uint32_t number, void *to) {
   }
 }
 
+/* Of one chunk, which doesn't go? Then they stay as they are, perhaps never touched. */
+static bool side_by_side_stays(const pool *p, const uint32_t *free_in) {
+  if (p->head.at == p->head.end)
+    return false;
+  uint32_t first = (number_of(p, p->head.at) - 1) >> NUMBER_SHIFT;
+  uint32_t last = (number_of(p, p->head.end - p->head.size) - 1) >> NUMBER_SHIFT;
+  return first == last && free_in[first] != p->chunk[first].made;
+}
+
 PUBLIC size_t masu_pool_trim(masu_pool *head) {
   pool *p = pool_of(head);
   uint32_t free_in[CHUNKS] = {0};
   kept_blocks k = {.free = free_in};
   size_t before = p->held;
   each_free(p, tally, free_in);
+  if (side_by_side_stays(p, free_in)) {
+    k.at = head->at;
+    k.end = head->end;
+  }
   each_free(p, keep_block, &k);
+  if (!k.at)
+    head->at = head->end = NULL;
   head->ready = k.ready;
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), k.number));
   for (uint32_t i = 0; i < CHUNKS; i++)
@@ -457,7 +492,7 @@ PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *cont
   for (uint32_t i = 0; i < CHUNKS; i++)
     for (uint32_t b = 0; b < p->chunk[i].made; b++)
       if (!(l.free[(l.start[i] + b) / 64] >> (l.start[i] + b) % 64 & 1))
-        visit(p->chunk[i].start + b * p->size, context);
+        visit(p->chunk[i].start + b * p->head.size, context);
   masu_free(l.free);
   return 0;
 }
@@ -466,8 +501,8 @@ PUBLIC int masu_pool_read(const masu_pool *head, masu_pool_figures *out, size_t 
   const pool *p = (const pool *)head;
   if (size != sizeof *out)
     return EINVAL;
-  *out = (masu_pool_figures){.block = p->size, .live = live_of(p), .held = p->held};
+  *out = (masu_pool_figures){.block = p->head.size, .live = live_of(p), .held = p->held};
   for (uint32_t i = 0; i < CHUNKS; i++)
-    out->made += p->chunk[i].made;
+    out->room += p->chunk[i].capacity;
   return 0;
 }
