@@ -18,7 +18,7 @@ int main() {
   std::map<int, star, std::less<>, masu::pool_allocator<std::pair<const int, star>>> sky{nodes.get()};
   for (int i = 0; i < 1000; i++)
     sky[i] = {float(i), float(-i)};
-  std::cout << nodes.get()->live << " nodes\n";
+  std::cout << masu_pool_live(nodes.get()) << " nodes\n";
 
   // A frame's temporary vectors: an arena that is reset.
   masu::arena frame(1 << 16);

@@ -27,7 +27,7 @@ int main(void) {
   char *p = masu_fixed_alloc(mixed, 100);
   printf("own block: %d\n", masu_fixed_owns(mixed, p));
   p = masu_fixed_realloc(mixed, p, 10000);
-  printf("after growing: %d, %zu in use\n", masu_fixed_owns(mixed, p), mixed->live);
+  printf("after growing: %d, %zu in use\n", masu_fixed_owns(mixed, p), masu_fixed_live(mixed));
   masu_fixed_free(mixed, p);
   masu_fixed_destroy(mixed);
   return 0;

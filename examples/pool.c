@@ -39,10 +39,10 @@ int main(void) {
 
   long sum = 0;
   masu_pool_for_each(nodes, add_key, &sum);
-  printf("%zu nodes, sum of keys %ld\n", nodes->live, sum);
+  printf("%zu nodes, sum of keys %ld\n", masu_pool_live(nodes), sum);
 
   masu_pool_reset(nodes); /* the whole tree, without walking it */
-  printf("%zu nodes\n", nodes->live);
+  printf("%zu nodes\n", masu_pool_live(nodes));
   masu_pool_destroy(nodes);
   return 0;
 }

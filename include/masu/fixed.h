@@ -35,7 +35,7 @@ typedef struct masu_fixed {
   char *start;   /* of the first block */
   size_t span;   /* bytes of all blocks */
   size_t block;  /* usable bytes of a block */
-  size_t live;   /* blocks in use, unless that isn't counted */
+  size_t taken, given; /* counts of both, apart: neither waits for the other */
   size_t missed; /* allocations that got NULL or fell back */
   masu_heap *heap;
   unsigned flags;
@@ -74,7 +74,7 @@ static inline void *masu_fixed_alloc(masu_fixed *pool, size_t size) {
   if (__builtin_expect(!p || size > pool->block, 0))
     return masu_fixed_alloc_slow(pool, size);
   pool->ready = *(masu_link *)p;
-  MASU_COUNT(pool->live++);
+  MASU_COUNT(pool->taken++);
   return p;
 }
 
@@ -84,7 +84,7 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
     masu_fixed_free_slow(pool, p);
     return;
   }
-  MASU_COUNT(pool->live--);
+  MASU_COUNT(pool->given++);
   if (MASU_CHECKED_HERE) {
     masu_fixed_free_slow(pool, p);
     return;
@@ -99,10 +99,15 @@ static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
   if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block, 1))
     return p;
   void *q = masu_fixed_realloc_slow(pool, p, size);
-  if (q)
-    MASU_COUNT(pool->live += (size_t)masu_fixed_owns(pool, q) - (size_t)masu_fixed_owns(pool, p));
+  if (q) {
+    MASU_COUNT(pool->taken += (size_t)masu_fixed_owns(pool, q));
+    MASU_COUNT(pool->given += (size_t)masu_fixed_owns(pool, p));
+  }
   return q;
 }
+
+/* Blocks in use, unless that isn't counted. */
+static inline size_t masu_fixed_live(const masu_fixed *pool) { return pool->taken - pool->given; }
 
 /* ---- Ladders ---- */
 

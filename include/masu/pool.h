@@ -55,7 +55,7 @@ typedef struct masu_pool {
   void *ready;     /* free blocks, each holding the address of the next */
   char *at, *end;  /* free blocks side by side, most of them never used: nothing is in them */
   size_t size;     /* from one block to the next */
-  size_t live;     /* blocks in use, unless that isn't counted */
+  size_t taken, given; /* counts of both, apart: neither waits for the other */
   uint32_t guided; /* not 0: every call goes through the library */
 } masu_pool;
 
@@ -93,7 +93,7 @@ static inline void *masu_pool_alloc(masu_pool *pool) {
       return masu_pool_alloc_slow(pool);
     pool->at += pool->size;
   }
-  MASU_COUNT(pool->live++);
+  MASU_COUNT(pool->taken++);
   return p;
 }
 
@@ -103,14 +103,13 @@ static inline void masu_pool_free(masu_pool *pool, void *p) {
     masu_pool_free_slow(pool, p);
     return;
   }
-  if ((char *)p + pool->size == pool->at) { /* the one taken last */
-    pool->at = (char *)p;
-  } else {
-    *(masu_link *)p = pool->ready;
-    pool->ready = p;
-  }
-  MASU_COUNT(pool->live--);
+  *(masu_link *)p = pool->ready;
+  pool->ready = p;
+  MASU_COUNT(pool->given++);
 }
+
+/* Blocks in use, of a pool of one thread, unless that isn't counted. */
+static inline size_t masu_pool_live(const masu_pool *pool) { return pool->taken - pool->given; }
 
 /* Makes n blocks ready, those that are free already included, and touches their pages: the
  * next n allocations make no system call and take no page fault (unless the memory is

@@ -1,7 +1,7 @@
 /* fixed: pools of a capacity that doesn't change (masu/fixed.h).
  *
  *     ready: every block that isn't out, in address order at first
- *     live + |ready| == span / stride of the blocks
+ *     taken - given + |ready| == span / stride of the blocks
  *
  * One that was created is a tenant: descriptor, then the blocks, each a block of the heap.
  */
@@ -33,7 +33,7 @@ static void fixed_link(masu_fixed *f) {
   for (char *b = f->start; b < end; b += f->block)
     *(masu_link *)b = b + f->block < end ? b + f->block : NULL;
   f->ready = f->start;
-  f->live = 0;
+  f->taken = f->given = 0;
 }
 
 PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t size,
@@ -51,7 +51,7 @@ PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t 
 
 static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   const fixed *f = CONTAINER_OF(t, fixed, tenant);
-  *used = f->head.live * f->head.block;
+  *used = masu_fixed_live(&f->head) * f->head.block;
   *held = f->head.span;
 }
 

@@ -240,7 +240,7 @@ static void pool_count(pool *p, size_t change) {
   if (is_shared(p))
     add_relaxed(&p->shared_live, change);
   else
-    p->head.live += change;
+    p->head.taken += change;
 }
 
 PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
@@ -285,7 +285,7 @@ PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
 /* ---- Coming and going ---- */
 
 static size_t live_of(const pool *p) {
-  return is_shared(p) ? load_relaxed(&p->shared_live) : p->head.live;
+  return is_shared(p) ? load_relaxed(&p->shared_live) : masu_pool_live(&p->head);
 }
 
 static void pool_figures(const tenant *t, size_t *used, size_t *held) {
@@ -334,7 +334,7 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
 
 static void forget_blocks(pool *p) {
   p->head.at = p->head.end = p->head.ready = NULL;
-  p->head.live = 0;
+  p->head.taken = p->head.given = 0;
   store_relaxed(&p->shared_live, 0);
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), 0));
   p->current = 0;

@@ -242,9 +242,11 @@ static uint64_t make_blocks(unsigned c) {
 
 /* ---- A thread's lists ---- */
 
+/* taken - given is how many blocks are missing from a batch; negative: too many. Two
+ * counts, so that neither a take nor a give waits for the other's. */
 typedef struct ready_list {
   sized_list list;
-  int32_t room;   /* how many blocks are missing from a batch; negative: too many */
+  uint32_t taken, given;
   sized_list spare;
   uint32_t spare_length; /* a batch at least, or 0 */
 } ready_list;
@@ -257,6 +259,8 @@ typedef struct sized_lists {
   struct sized_lists *next; /* of unused ones; LOCK_SIZED */
 } sized_lists;
 
+static inline int32_t list_room(const ready_list *r) { return (int32_t)(r->taken - r->given); }
+
 /* A thread without lists has these: empty, and without room. */
 static sized_lists no_lists;
 static sized_lists *unused_lists;
@@ -266,11 +270,12 @@ static ready_list *list_of_class(sized_lists *l, unsigned c) {
   return c == TINY ? &l->tiny : &l->of[c];
 }
 static uint32_t list_length(unsigned c, const ready_list *r) {
-  return (uint32_t)((int32_t)sized_batch(c) - r->room);
+  return (uint32_t)((int32_t)sized_batch(c) - list_room(r));
 }
 static void set_list(unsigned c, ready_list *r, sized_list list, uint32_t length) {
   r->list = list;
-  r->room = (int32_t)sized_batch(c) - (int32_t)length;
+  r->taken = sized_batch(c) - length;
+  r->given = 0;
 }
 
 static COLD bool join_lists(void) {
@@ -391,7 +396,7 @@ static NOINLINE void *sized_alloc_slow(unsigned c) {
   ready_list *r = list_of_class(my_lists, c);
   if (!r->list && !refill_list(c, r))
     return sized_out_of_memory();
-  r->room++;
+  r->taken++;
   char *b = list_take(c, &r->list);
   if (CHECKED)
     flip_sized(b, c, true);
@@ -404,7 +409,7 @@ static ALWAYS_INLINE void *sized_take(unsigned c) {
   if (UNLIKELY(!b))
     return sized_alloc_slow(c);
   r->list = *(wide_link *)(uintptr_t)b;
-  r->room++;
+  r->taken++;
   if (CHECKED)
     flip_sized((char *)(uintptr_t)b, c, true);
   return (void *)(uintptr_t)b;
@@ -415,9 +420,9 @@ static NOINLINE void sized_free_slow(void *p, unsigned c) {
   sized_list one = 0;
   if (my_lists != &no_lists || join_lists()) {
     ready_list *r = list_of_class(my_lists, c);
-    if (r->room <= 0)
+    if (list_room(r) <= 0)
       spill_list(c, r);
-    r->room--;
+    r->given++;
     list_put(c, &r->list, p);
     return;
   }
@@ -431,11 +436,11 @@ static ALWAYS_INLINE void sized_give(void *p, unsigned c) {
   ready_list *r = &my_lists->of[c];
   if (CHECKED)
     flip_sized(p, c, false);
-  if (UNLIKELY(r->room <= 0)) {
+  if (UNLIKELY(list_room(r) <= 0)) {
     sized_free_slow(p, c);
     return;
   }
-  r->room--;
+  r->given++;
   *(wide_link *)p = r->list;
   r->list = (uintptr_t)p;
 }

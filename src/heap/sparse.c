@@ -111,6 +111,8 @@ internal size_t sparse_purge(slab *s) {
   uint64_t units = empty_units(s, unit, list);
   s->free = without(s, unit, units, list);
   store_relaxed(&s->purged, s->purged | starting(s, unit, units));
+  if (units)
+    supply_split(s->page);
   while (units) {
     unsigned first = bit_low64(units), count = bit_ones_low64(units >> first);
     char *start = s->start + first * unit;

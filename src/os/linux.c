@@ -126,6 +126,8 @@ internal void os_avoid_huge_pages(void *p, size_t size) {
   advise(p, size, MADV_NOHUGEPAGE);
 }
 
+internal void os_want_huge_pages(void *p, size_t size) { advise(p, size, MADV_HUGEPAGE); }
+
 static bool remap(void *p, size_t old_size, size_t new_size, int flags, void *to) {
   int saved = errno;
   BEFORE_UNMAPPING();

@@ -42,8 +42,10 @@ internal bool os_move(void *p, size_t old_size, void *target, size_t new_size);
 internal void os_populate(void *p, size_t size);
 /* Keeps resident memory resident, or no longer. 0 or an errno value. */
 internal int os_lock_memory(void *p, size_t size, bool lock);
-/* No huge pages here, whatever the system does by default. */
+/* No huge pages here, whatever the system does by default; or huge pages, where it lets
+ * programs ask for them. */
 internal void os_avoid_huge_pages(void *p, size_t size);
+internal void os_want_huge_pages(void *p, size_t size);
 /* Bytes of this process that are resident, huge pages included. */
 internal size_t os_resident(void);
 /* Is the address space or the data segment of this process limited? */

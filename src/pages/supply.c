@@ -16,6 +16,7 @@
 #define REGION_LEAST (32 * MIB)
 #define REGION_MOST (1024 * MIB)
 #define REGION_LIMITED (8 * MIB) /* where address space or data are limited */
+#define HUGE_FROM (16 * MIB)     /* used by a program to which a huge page is little */
 #define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
 
 enum {
@@ -226,15 +227,19 @@ static bool grow(void) {
   page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
   page->region->used++;
   supply.in_transit++;
+  bool huge = supply.figures.used >= HUGE_FROM;
   lock_drop(LOCK_SUPPLY);
   bool committed = os_commit(page->base, HUGE_SIZE);
+  if (committed && huge)
+    os_want_huge_pages(page->base, HUGE_SIZE);
   lock_take(LOCK_SUPPLY);
+  page->huge = committed && huge;
   supply.in_transit--;
   page->region->used--;
   page->committed = committed;
   page->used = page->dirty = page->idle = 0;
-  if (!committed) {
-    list_push_front(&supply.uncommitted, &page->bin);
+  if (!committed) { /* behind those that were accessible before */
+    list_push_back(&supply.uncommitted, &page->bin);
     return false;
   }
   bin_enter(page);
@@ -386,12 +391,20 @@ static void aging_enter(hpage *page, uint64_t now) {
     list_push_back(&supply.aging, &page->aging);
 }
 
+/* If two threads come at once both ask the system. */
+internal void supply_split(hpage *page) {
+  if (!page->huge)
+    return;
+  os_avoid_huge_pages(page->base, HUGE_SIZE);
+  page->huge = false;
+}
+
 /* A page that is free and purged entirely: others are used first. */
 static void page_retire(hpage *page) {
   bin_leave(page);
   page->committed = false;
   supply.figures.committed -= HUGE_SIZE;
-  list_push_back(&supply.uncommitted, &page->bin);
+  list_push_front(&supply.uncommitted, &page->bin);
 }
 
 /* Purges the slices of `mask`, which are idle. Called and left with the lock held,
@@ -404,6 +417,8 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   supply.in_transit++;
   lock_drop(LOCK_SUPPLY);
   uint32_t purged = 0;
+  if (mask != UINT32_MAX) /* of a page that is purged whole nothing is left to fill up */
+    supply_split(page);
   for (uint32_t left = mask; left;) {
     unsigned first = bit_low32(left);
     uint32_t after = ~(left >> first);
@@ -445,7 +460,8 @@ static size_t purge_oldest(uint64_t now, size_t budget, size_t floor, bool any_a
     if (!any_age && !purge_is_due(page->visited, now, delay))
       break;
     uint32_t mask = any_age ? idle_slices(page) : page->idle & idle_slices(page);
-    mask = lowest_bits(mask, (budget - done - 1) / SLICE_SIZE + 1);
+    if (!page->huge || mask != UINT32_MAX) /* one whole is purged at once */
+      mask = lowest_bits(mask, (budget - done - 1) / SLICE_SIZE + 1);
     if (mask)
       done += page_purge(page, mask, now);
     else

@@ -15,6 +15,10 @@
  * fits, so that the others can empty. System calls are made without the lock: their
  * slices stand in `used` meanwhile.
  *
+ * In a large program a page is a huge page of the system's as well, from when it is made
+ * accessible until a part of it is purged. One that is purged whole counts as not
+ * committed: others are used first.
+ *
  * Threads: any. Locks: takes LOCK_SUPPLY, then LOCK_MAPPINGS or LOCK_META.
  */
 #ifndef MASU_PAGES_SUPPLY_H
@@ -38,6 +42,7 @@ typedef struct hpage {
   uint8_t longest;
   bool committed;
   bool prewarmed; /* never ages */
+  _Atomic(bool) huge; /* the system was asked to make it one page */
 } hpage;
 
 /* Consecutive slices of one hpage. */
@@ -86,6 +91,8 @@ internal void supply_unmap(char *start, size_t slices);
 internal bool supply_extend_mapping(char *start, size_t from, size_t to);
 internal char *supply_move_mapping(char *start, size_t from, size_t to);
 
+/* Before a part of a page is purged: else the system would fill it up again. */
+internal void supply_split(hpage *page);
 /* Empty pages inside slabs, which are the heaps' business, under the same policy: how
  * many bytes it regrets now; so many were purged; so many of those are used again. */
 internal size_t supply_regretted(void);

@@ -23,13 +23,13 @@ TEST_F(Fixed, FullMeansNull) {
   EXPECT_FAILS_WITH(ENOMEM, masu_fixed_alloc(f, 1));
   masu_fixed_free(f, *seen.begin());
   EXPECT_EQ(masu_fixed_alloc(f, 1), *seen.begin());
-  EXPECT_EQ(f->live, 50u);
+  EXPECT_EQ(masu_fixed_live(f), 50u);
   EXPECT_EQ(f->missed, 1u);
   masu_fixed_reset(f);
   EXPECT_FAILS_WITH(ENOMEM, masu_fixed_alloc(f, 1000)); /* too large */
   void *p = masu_fixed_alloc(f, 10);
   EXPECT_FAILS_WITH(ENOMEM, masu_fixed_realloc(f, p, 1000));
-  EXPECT_EQ(f->live, 1u); /* p is still there */
+  EXPECT_EQ(masu_fixed_live(f), 1u); /* p is still there */
   masu_fixed_destroy(f);
   masu_fixed_destroy(nullptr);
 }
@@ -67,10 +67,10 @@ TEST_F(Fixed, FallsBackAndComesHome) {
   size_t own = 0;
   for (block &b : blocks)
     own += b.p && masu_fixed_owns(f, b.p);
-  EXPECT_EQ(f->live, own);
+  EXPECT_EQ(masu_fixed_live(f), own);
   for (block &b : blocks)
     masu_fixed_free(f, b.p); /* NULL included */
-  EXPECT_EQ(f->live, 0u);
+  EXPECT_EQ(masu_fixed_live(f), 0u);
   for (int i = 0; i < 20; i++)
     EXPECT_TRUE(masu_fixed_owns(f, masu_fixed_alloc(f, 1)));
   masu_fixed_destroy(f);

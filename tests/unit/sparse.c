@@ -395,6 +395,7 @@ static void waiting_for_the_delay(void **state) {
   option_set(OPTION_purge_delay, 0);
   const slab *s = slab_of(blocks[PER_SLAB - 1]);
   size_t pages = SLICE_SIZE / os_page();
+  forget_regret();
   heap_upkeep_now(&real);
   assert_int_equal(resident_pages(s->start, SLICE_SIZE), pages); /* it has begun to wait */
   heap_upkeep_now(&real);

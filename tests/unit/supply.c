@@ -878,6 +878,34 @@ static void under_a_limit_of_data(void **state) {
   in_child(survive_data_limit);
 }
 
+/* ---- Huge pages ---- */
+
+static void a_large_program_gets_huge_pages(void **state) {
+  (void)state;
+  run r[12];
+  supply_purge_all(0); /* none is left from before */
+  for (int i = 0; i < 12; i++)
+    r[i] = take(32, 32);
+  assert_false(r[0].page->huge);
+  assert_true(r[10].page->huge && r[11].page->huge);
+  memset(r[10].start, 1, HUGE_SIZE);
+  supply_give(r[10].page, r[10].start, 16);
+  supply_purge_all(1);
+  assert_false(r[10].page->huge); /* else the system might fill it up again */
+  assert_int_equal(r[10].start[HUGE_SIZE - 1], 1);
+  size_t committed = supply_figures_now().committed;
+  supply_give(r[11].page, r[11].start, 32);
+  supply_purge_all(1);
+  assert_int_equal(supply_figures_now().committed, committed - HUGE_SIZE); /* put away */
+  run again = take(32, 32);
+  assert_ptr_equal(again.page, r[11].page);
+  assert_true(again.page->huge);
+  supply_give(r[10].page, r[10].start + 16 * SLICE_SIZE, 16);
+  supply_give(again.page, again.start, 32);
+  for (int i = 0; i < 10; i++)
+    supply_give(r[i].page, r[i].start, 32);
+}
+
 /* ---- The check itself ---- */
 
 static void the_check_sees_what_is_wrong(void **state) {
@@ -946,6 +974,7 @@ int main(void) {
       TEST(many_threads_and_a_purger),
       TEST(under_a_limit_of_address_space),
       TEST(under_a_limit_of_data),
+      TEST(a_large_program_gets_huge_pages),
       TEST(the_check_sees_what_is_wrong),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,9 @@
  * starts, and what it used, as JSON, when it has ended. A small C program, because
  * the peak memory that the kernel reports for a process begins with that of the
  * process it was forked from. Ends with 0 whatever COMMAND's status is. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
