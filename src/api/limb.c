@@ -6,13 +6,6 @@
 #include "heap/roster.h"
 #include "os/lock.h"
 
-#ifdef MASU_UNITY
-#define limb_local_def static __thread
-#else
-#define limb_local_def __attribute__((visibility("hidden"))) __thread
-#endif
-limb_local_def heap *thread_limb;
-
 static heap *limb_enter(heap *l) {
   heap *h = thread_enter();
   l->busy = true;
@@ -32,13 +25,13 @@ static void limb_leave(heap *l, heap *h) {
 static void limb_to_front(heap **place) {
   heap *l = *place;
   *place = l->sibling;
-  l->sibling = thread_limb;
-  thread_limb = l;
+  l->sibling = thread_hot->limbs;
+  thread_hot->limbs = l;
 }
 
 /* Drops blank limbs on the way. */
 static heap *limb_find_own(account *a) {
-  for (heap **place = &thread_limb; *place;) {
+  for (heap **place = &thread_hot->limbs; *place;) {
     heap *l = *place;
     account *its = load_acquire(&l->account);
     if (its == a) {
@@ -64,8 +57,8 @@ static heap *limb_join(heap *own, account *a) {
   lock_drop(LOCK_FORMS);
   if (l) {
     l->host = own;
-    l->sibling = thread_limb;
-    thread_limb = l;
+    l->sibling = thread_hot->limbs;
+    thread_hot->limbs = l;
   }
   return l;
 }
@@ -82,7 +75,7 @@ internal COLD heap *limb_find(account *a) {
 }
 
 internal heap *limb_tagged(map_tag tag) {
-  heap *l = thread_limb;
+  heap *l = thread_hot->limbs;
   while (l && l->hot.tag != tag)
     l = l->sibling;
   return l;
@@ -141,7 +134,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
 }
 
 static heap *limb_to_use(account *a) {
-  heap *l = thread_limb;
+  heap *l = thread_hot->limbs;
   if (thread_busy)
     return NULL;
   return l && load_relaxed(&l->account) == a ? l : limb_find(a);
@@ -197,11 +190,11 @@ internal void limb_trim(account *a) {
 
 /* LOCK_FORMS keeps the named heap from being destroyed in between. */
 internal void limbs_leave(void) {
-  heap *l = thread_limb, *next;
+  heap *l = thread_hot->limbs, *next;
   if (LIKELY(!l))
     return;
   lock_take(LOCK_FORMS);
-  thread_limb = NULL;
+  thread_hot->limbs = NULL;
   for (; l; l = next) {
     next = l->sibling;
     l->sibling = NULL;

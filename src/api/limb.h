@@ -3,9 +3,9 @@
  * A limb is a heap like the thread's own, on the named heap's account, so a named heap
  * needs no lock. A thread makes one at its first allocation from a named heap and parks
  * it on the account when it ends; the next thread inherits it. The limb that the thread
- * used last stands first in thread_limb, the others behind it (`sibling`).
+ * used last stands first in `limbs` of the thread's own heap, the others behind it (`sibling`).
  *
- *     thread_limb == NULL, or its host is the thread's own heap
+ *     the host of a limb in use is that heap
  *     a limb with account NULL is blank: its named heap was destroyed. It is dropped
  *     when its thread looks for another, or ends.
  *
@@ -20,8 +20,6 @@
 #include "api/checked.h"
 #include "api/thread.h"
 
-thread_local_data heap *thread_limb;
-
 /* The calling thread's limb on the account; NULL: none is to be had (out of memory, or
  * past the thread's last destructor). */
 internal heap *limb_find(account *a);
@@ -35,7 +33,7 @@ internal void *limb_malloc_slow(account *a, size_t size);
  * that the callback must not see. */
 internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty);
 static ALWAYS_INLINE void *limb_malloc(account *a, size_t size) {
-  heap *l = thread_limb;
+  heap *l = thread_hot->limbs;
   if (UNLIKELY(!l || load_relaxed(&l->account) != a || size > TABLE_MAX))
     return limb_malloc_slow(a, size);
   block **hand = heap_hand_at(&l->hot, class_offset(size));

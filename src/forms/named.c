@@ -163,7 +163,7 @@ PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t 
 
 PUBLIC void masu_heap_free(masu_heap *named, void *p) {
   map_entry e = map_get(p);
-  heap *l = thread_limb;
+  heap *l = thread_hot->limbs;
   (void)named;
   if (LIKELY(l && map_entry_tag(e) == l->hot.tag && !thread_busy)) {
     slab *s = map_entry_descriptor(e);
@@ -242,7 +242,7 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
   if (!named || size != sizeof *out)
     return EINVAL;
   named_count c = {.whose = &named->account};
-  const heap *l = thread_limb;
+  const heap *l = thread_hot->limbs;
   slab_for_each(count_slab, &c);
   while (l && load_relaxed(&l->account) != c.whose)
     l = l->sibling;

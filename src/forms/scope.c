@@ -14,7 +14,9 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "api/thread.h"
 #include "forms/thread_end.h"
+#include "masu/pool.h"
 
 enum { SCOPE_VALUES_LEAST = 64, SCOPE_LEVELS_LEAST = 32 };
 
@@ -31,31 +33,52 @@ typedef struct scope_level {
   bool has_temp;
 } scope_level;
 
-static __thread struct {
+typedef struct scope_stack {
   scope_level *levels;
   scope_value *values;
   size_t depth, level_room;
   size_t count, room;
   masu_arena *temp;
-} scopes;
+} scope_stack;
 
-static scope_level *innermost(void) {
-  return scopes.depth ? &scopes.levels[scopes.depth - 1] : NULL;
+/* A thread without scopes has this one: empty, and without room. */
+static scope_stack no_scopes;
+
+static inline scope_stack *my_scopes(void) {
+  scope_stack *s = thread_hot->scopes;
+  return LIKELY(s != NULL) ? s : &no_scopes;
 }
 
-static void *grown(void *array, size_t *room, size_t least, size_t size) {
+/* False: out of memory, or past the thread's last destructor, where nothing would close
+ * them. */
+static COLD bool have_scopes(void) {
+  if (thread_hot->scopes)
+    return true;
+  scope_stack *s = forms_watch_thread() ? masu_calloc(1, sizeof *s) : NULL;
+  if (s)
+    thread_hot->scopes = s;
+  return s != NULL;
+}
+
+static scope_level *innermost(void) {
+  return my_scopes()->depth ? &my_scopes()->levels[my_scopes()->depth - 1] : NULL;
+}
+
+/* Makes one of the arrays longer. */
+static bool grow_array(void *array, size_t *room, size_t least, size_t size) {
   size_t more = max_size(*room * 2, least);
-  forms_watch_thread(); /* past the last destructor nothing will close them */
-  void *p = masu_reallocarray(array, more, size);
-  if (p)
-    *room = more;
-  return p;
+  void *p = masu_reallocarray(*(masu_link *)array, more, size);
+  if (!p)
+    return false;
+  *(masu_link *)array = p;
+  *room = more;
+  return true;
 }
 
 /* ---- Closing ---- */
 
 static void release_last(void) {
-  scope_value v = scopes.values[--scopes.count];
+  scope_value v = my_scopes()->values[--my_scopes()->count];
   if (v.release)
     v.release(v.p);
   else
@@ -65,27 +88,27 @@ static void release_last(void) {
 /* What is released may use scopes, even close this one: everything is looked at anew.
  * Temporary memory goes last: what is released may lie there. */
 static void close_innermost(void) {
-  size_t depth = scopes.depth;
-  while (scopes.depth == depth && scopes.count > innermost()->first)
+  size_t depth = my_scopes()->depth;
+  while (my_scopes()->depth == depth && my_scopes()->count > innermost()->first)
     release_last();
-  if (scopes.depth != depth)
+  if (my_scopes()->depth != depth)
     return;
   const scope_level *level = innermost();
   if (level->has_temp)
-    masu_arena_rewind(scopes.temp, level->temp);
-  scopes.depth--;
+    masu_arena_rewind(my_scopes()->temp, level->temp);
+  my_scopes()->depth--;
 }
 
 /* The number of the scope, from 1; 0: it isn't open. */
 static size_t level_of(const masu_scope *s) {
-  size_t i = scopes.depth;
-  while (i && scopes.levels[i - 1].key != s)
+  size_t i = my_scopes()->depth;
+  while (i && my_scopes()->levels[i - 1].key != s)
     i--;
   return i;
 }
 
 static void close_from(size_t level) {
-  while (level && scopes.depth >= level)
+  while (level && my_scopes()->depth >= level)
     close_innermost();
 }
 
@@ -93,36 +116,38 @@ PUBLIC void masu_scope_close(masu_scope *s) { close_from(level_of(s)); }
 
 PUBLIC int masu_scope_open(masu_scope *s, masu_heap *in) {
   close_from(level_of(s));
-  if (UNLIKELY(scopes.depth == scopes.level_room)) {
-    scope_level *more = grown(scopes.levels, &scopes.level_room, SCOPE_LEVELS_LEAST, sizeof *more);
-    if (!more)
+  if (UNLIKELY(my_scopes()->depth == my_scopes()->level_room)) {
+    if (!have_scopes() || !grow_array(&my_scopes()->levels, &my_scopes()->level_room, SCOPE_LEVELS_LEAST,
+                                      sizeof *my_scopes()->levels))
       return ENOMEM;
-    scopes.levels = more;
   }
-  scopes.levels[scopes.depth++] = (scope_level){.key = s, .heap = in, .first = scopes.count};
+  my_scopes()->levels[my_scopes()->depth++] = (scope_level){.key = s, .heap = in, .first = my_scopes()->count};
   return 0;
 }
 
 internal void scope_thread_ends(void) {
+  scope_stack *s = thread_hot->scopes;
+  if (!s)
+    return;
   close_from(1);
-  while (scopes.count)
+  while (my_scopes()->count)
     release_last();
-  masu_free(scopes.levels);
-  masu_free(scopes.values);
-  masu_arena_destroy(scopes.temp);
-  memset(&scopes, 0, sizeof scopes);
+  masu_free(my_scopes()->levels);
+  masu_free(my_scopes()->values);
+  masu_arena_destroy(my_scopes()->temp);
+  thread_hot->scopes = NULL;
+  masu_free(s);
 }
 
 /* ---- Values ---- */
 
 PUBLIC void *masu_scope_add(void *p, void (*release)(void *p)) {
-  if (UNLIKELY(scopes.count == scopes.room)) {
-    scope_value *more = grown(scopes.values, &scopes.room, SCOPE_VALUES_LEAST, sizeof *more);
-    if (!more)
+  if (UNLIKELY(my_scopes()->count == my_scopes()->room)) {
+    if (!have_scopes() ||
+        !grow_array(&my_scopes()->values, &my_scopes()->room, SCOPE_VALUES_LEAST, sizeof *my_scopes()->values))
       return NULL;
-    scopes.values = more;
   }
-  scopes.values[scopes.count++] = (scope_value){p, release};
+  my_scopes()->values[my_scopes()->count++] = (scope_value){p, release};
   return p;
 }
 
@@ -138,8 +163,8 @@ PUBLIC void *masu_scope_alloc(size_t size) {
 
 /* The place of the last value p; SIZE_MAX: there is none. */
 static size_t find_value(const void *p) {
-  for (size_t i = scopes.count; i-- > 0;)
-    if (scopes.values[i].p == p)
+  for (size_t i = my_scopes()->count; i-- > 0;)
+    if (my_scopes()->values[i].p == p)
       return i;
   return SIZE_MAX;
 }
@@ -150,55 +175,53 @@ PUBLIC void *masu_scope_realloc(void *p, size_t size) {
     return masu_scope_alloc(size);
   void *q = masu_realloc(p, max_size(size, 1));
   if (q && at != SIZE_MAX)
-    scopes.values[at].p = q;
+    my_scopes()->values[at].p = q;
   return q;
 }
 
 PUBLIC void *masu_scope_temp(size_t size) {
-  if (UNLIKELY(!scopes.temp)) {
-    forms_watch_thread();
-    if (!(scopes.temp = masu_arena_create(0)))
-      return NULL;
-  }
+  if (UNLIKELY(!my_scopes()->temp) &&
+      (!have_scopes() || !(my_scopes()->temp = masu_arena_create(0))))
+    return NULL;
   /* Scopes around it that have none yet start at the same place. */
-  for (size_t i = scopes.depth; i && !scopes.levels[i - 1].has_temp; i--) {
-    scopes.levels[i - 1].temp = masu_arena_mark(scopes.temp);
-    scopes.levels[i - 1].has_temp = true;
+  for (size_t i = my_scopes()->depth; i && !my_scopes()->levels[i - 1].has_temp; i--) {
+    my_scopes()->levels[i - 1].temp = masu_arena_mark(my_scopes()->temp);
+    my_scopes()->levels[i - 1].has_temp = true;
   }
-  return masu_arena_alloc(scopes.temp, size);
+  return masu_arena_alloc(my_scopes()->temp, size);
 }
 
 /* ---- Handing on ---- */
 
 static void close_gap(size_t at) {
-  scopes.count--;
-  memmove(&scopes.values[at], &scopes.values[at + 1], (scopes.count - at) * sizeof *scopes.values);
+  my_scopes()->count--;
+  memmove(&my_scopes()->values[at], &my_scopes()->values[at + 1], (my_scopes()->count - at) * sizeof *my_scopes()->values);
 }
 
 PUBLIC void *masu_scope_keep(void *p) {
   size_t at = find_value(p);
   if (at == SIZE_MAX)
     return NULL;
-  for (size_t i = scopes.depth; i && scopes.levels[i - 1].first > at; i--)
-    scopes.levels[i - 1].first--;
+  for (size_t i = my_scopes()->depth; i && my_scopes()->levels[i - 1].first > at; i--)
+    my_scopes()->levels[i - 1].first--;
   close_gap(at);
   return p;
 }
 
 /* The value moves to the end of the outer scope's, which is the start of its own. */
 PUBLIC void *masu_scope_hand_out(void *p) {
-  size_t at = find_value(p), i = scopes.depth;
+  size_t at = find_value(p), i = my_scopes()->depth;
   if (at == SIZE_MAX)
     return NULL;
-  while (i && scopes.levels[i - 1].first > at)
+  while (i && my_scopes()->levels[i - 1].first > at)
     i--;
   if (!i)
     return p; /* the thread's outermost has it */
-  size_t first = scopes.levels[i - 1].first++;
-  scope_value v = scopes.values[at];
-  memmove(&scopes.values[first + 1], &scopes.values[first], (at - first) * sizeof *scopes.values);
-  scopes.values[first] = v;
+  size_t first = my_scopes()->levels[i - 1].first++;
+  scope_value v = my_scopes()->values[at];
+  memmove(&my_scopes()->values[first + 1], &my_scopes()->values[first], (at - first) * sizeof *my_scopes()->values);
+  my_scopes()->values[first] = v;
   return p;
 }
 
-PUBLIC size_t masu_scope_count(void) { return scopes.count; }
+PUBLIC size_t masu_scope_count(void) { return my_scopes()->count; }

@@ -48,6 +48,10 @@ typedef struct heap_hot {
    * slices stands at n modulo FRONT_COUNT. Anybody may take one by exchange, only
    * the owner puts one in. */
   atomic_u64 front[FRONT_COUNT];
+  /* The thread's limbs, the one used last first, and what the forms keep for it. They
+   * stand here because thread-local memory is short. */
+  struct heap *limbs;
+  void *scopes;
 } heap_hot;
 
 typedef struct heap {

@@ -129,8 +129,11 @@ internal heap *roster_join(account *a) {
     h = blank_pop();
   if (!h)
     h = heap_make(a != NULL);
-  if (h)
+  if (h) {
     store_relaxed(&h->account, a);
+    h->hot.limbs = NULL; /* those of a thread that fork cut off */
+    h->hot.scopes = NULL;
+  }
   lock_drop(LOCK_ROSTER);
   return h;
 }

@@ -17,6 +17,7 @@
 #define REGION_MOST (1024 * MIB)
 #define REGION_LIMITED (8 * MIB) /* where address space or data are limited */
 #define HUGE_FROM (16 * MIB)     /* used by a program to which a huge page is little */
+#define HUGE_MOST (32 * 1024 * MIB) /* in huge pages: each may be a mapping of its own */
 #define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
 
 enum {
@@ -92,6 +93,13 @@ static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
   }
   page->dirty = dirty;
   supply.figures.idle += slice_bytes(idle_slices(page));
+}
+
+static atomic_u32 huge_pages; /* for which `huge` is set */
+
+static void set_huge(hpage *page, bool huge) {
+  bool before = atomic_exchange(&page->huge, huge);
+  add_relaxed(&huge_pages, (uint32_t)huge - (uint32_t)before);
 }
 
 /* figures.used and supply.prewarmed, for who has not the lock. */
@@ -227,13 +235,14 @@ static bool grow(void) {
   page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
   page->region->used++;
   supply.in_transit++;
-  bool huge = supply.figures.used >= HUGE_FROM;
+  bool huge = supply.figures.used >= HUGE_FROM &&
+              load_relaxed(&huge_pages) < HUGE_MOST / HUGE_SIZE;
   lock_drop(LOCK_SUPPLY);
   bool committed = os_commit(page->base, HUGE_SIZE);
   if (committed && huge)
     os_want_huge_pages(page->base, HUGE_SIZE);
   lock_take(LOCK_SUPPLY);
-  page->huge = committed && huge;
+  set_huge(page, committed && huge);
   supply.in_transit--;
   page->region->used--;
   page->committed = committed;
@@ -244,6 +253,13 @@ static bool grow(void) {
   }
   bin_enter(page);
   supply.figures.committed += HUGE_SIZE;
+  page->untouched = page->huge ? UINT32_MAX : 0;
+  if (page->huge) { /* the first use of any slice makes all of them resident */
+    page_update(page, 0, UINT32_MAX);
+    page->idle = 0;
+    page->visited = os_now_ms();
+    list_push_back(&supply.aging, &page->aging);
+  }
   return true;
 }
 
@@ -264,6 +280,7 @@ static size_t regions_release_empty(void) {
       supply.figures.idle -= slice_bytes(idle_slices(page));
       supply.figures.returned += slice_bytes(idle_slices(page));
       list_remove(&page->aging);
+      set_huge(page, false);
       if (page->committed) {
         bin_leave(page);
         supply.figures.committed -= HUGE_SIZE;
@@ -332,6 +349,7 @@ static void page_use(hpage *page, uint32_t mask, uint64_t now) {
     purge_note_reuse(&supply.policy, slice_bytes(again), page->purged_at, now);
   page->purged &= ~mask;
   page->idle &= ~mask;
+  page->untouched &= ~mask;
   page_update(page, page->used | mask, page->dirty | mask);
   count_used(slice_bytes(mask), 0);
 }
@@ -353,8 +371,9 @@ internal bool supply_take(unsigned slices, unsigned align, run *out) {
   }
   unsigned first = bit_low32(starts);
   uint32_t mask = bit_run32(first, slices);
-  *out = (run){page->base + first * SLICE_SIZE, page, slices, !(page->dirty & mask)};
-  uint32_t fresh = mask & ~page->dirty;
+  *out = (run){page->base + first * SLICE_SIZE, page, slices,
+               !(page->dirty & ~page->untouched & mask)};
+  uint32_t fresh = mask & (~page->dirty | page->untouched);
   page_use(page, mask, now);
   if (fresh && mappings_kept()) /* which cannot serve here, but make room */
     unmap_kept(slice_bytes(fresh), now, 0);
@@ -396,7 +415,7 @@ internal void supply_split(hpage *page) {
   if (!page->huge)
     return;
   os_avoid_huge_pages(page->base, HUGE_SIZE);
-  page->huge = false;
+  set_huge(page, false);
 }
 
 /* A page that is free and purged entirely: others are used first. */
@@ -431,6 +450,7 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   lock_take(LOCK_SUPPLY);
   supply.in_transit--;
   page_update(page, page->used & ~mask, page->dirty & ~purged);
+  page->untouched &= ~purged;
   page->purged = page->purged_at == now ? page->purged | purged : purged;
   page->purged_at = now;
   if (purged == mask)

@@ -36,6 +36,7 @@ typedef struct hpage {
   struct region *region;
   uint32_t used, dirty;
   uint32_t idle;       /* free and dirty already when last visited */
+  uint32_t untouched;  /* of a huge page: resident with the rest, but never used: zero */
   uint32_t purged;     /* purged at purged_at, not used since */
   uint64_t visited;    /* ms */
   uint64_t purged_at;  /* ms */
