@@ -85,7 +85,7 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
     return;
   }
   MASU_COUNT(pool->given++);
-  if (MASU_CHECKED_HERE) {
+  if (MASU_CHECKED_HERE != 0) {
     masu_fixed_free_slow(pool, p);
     return;
   }
