@@ -71,7 +71,8 @@ PUBLIC size_t masu_size_of_index(unsigned index) {
 typedef struct piece {
   struct piece *next; /* of the class */
   uint32_t size_class, number;
-  uint32_t made, capacity;
+  uint32_t capacity;
+  atomic_u32 made; /* checked builds look at it without the lock */
   uint32_t free; /* while trimming */
   atomic_u64 *live; /* checked builds: one bit a block */
 } piece;

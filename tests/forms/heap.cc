@@ -216,9 +216,11 @@ TEST_F(Heap, ALoweredLimitLetsTheHeapShrink) {
   void *p = masu_heap_malloc(heap, 4 * MIB);
   masu_heap_set_budget(heap, 0, MIB);
   EXPECT_EQ(masu_realloc(p, 4 * MIB), p);
+#ifndef MASU_CHECKED /* there large blocks are resized by copying */
   p = masu_realloc(p, 3 * MIB);
   ASSERT_NE(p, nullptr);
   EXPECT_EQ(read().used, 3 * MIB);
+#endif
   EXPECT_FAILS_WITH(ENOMEM, masu_realloc(p, 5 * MIB));
 }
 
