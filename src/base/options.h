@@ -18,7 +18,9 @@
   X(purge_delay, 500, 0, 3600000,                                              \
     "milliseconds that freed memory stays resident for reuse, at least")       \
   X(helper, 1, 0, 1,                                                           \
-    "give memory back by a helper thread in programs that have threads")
+    "give memory back by a helper thread in programs that have threads")       \
+  X(huge_pages, 0, 0, 1048576,                                                 \
+    "MiB that a program uses from which on it asks for huge pages; 0: it never does")
 
 typedef enum option {
 #define OPTION_ENUM(name, initial, low, high, meaning) OPTION_##name,

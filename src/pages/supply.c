@@ -16,7 +16,6 @@
 #define REGION_LEAST (32 * MIB)
 #define REGION_MOST (1024 * MIB)
 #define REGION_LIMITED (8 * MIB) /* where address space or data are limited */
-#define HUGE_FROM (16 * MIB)     /* used by a program to which a huge page is little */
 #define HUGE_MOST (32 * 1024 * MIB) /* in huge pages: each may be a mapping of its own */
 #define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
 
@@ -225,6 +224,12 @@ static hpage *region_next_page(void) {
   return NULL;
 }
 
+static bool huge_wanted(void) {
+  uint64_t from = option_get(OPTION_huge_pages);
+  return from && supply.figures.used >= from * MIB &&
+         load_relaxed(&huge_pages) < HUGE_MOST / HUGE_SIZE;
+}
+
 /* Adds one huge page of fresh memory to the bins. Called and left with the lock
  * held, drops it for the system calls. */
 static bool grow(void) {
@@ -235,8 +240,7 @@ static bool grow(void) {
   page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
   page->region->used++;
   supply.in_transit++;
-  bool huge = supply.figures.used >= HUGE_FROM &&
-              load_relaxed(&huge_pages) < HUGE_MOST / HUGE_SIZE;
+  bool huge = huge_wanted();
   lock_drop(LOCK_SUPPLY);
   bool committed = os_commit(page->base, HUGE_SIZE);
   if (committed && huge)

@@ -15,8 +15,8 @@
  * fits, so that the others can empty. System calls are made without the lock: their
  * slices stand in `used` meanwhile.
  *
- * In a large program a page is a huge page of the system's as well, from when it is made
- * accessible until a part of it is purged. One that is purged whole counts as not
+ * With the option huge_pages a page of a large program is a huge page of the system's as
+ * well, from when it is made accessible until a part of it is purged. One that is purged whole counts as not
  * committed: others are used first.
  *
  * Threads: any. Locks: takes LOCK_SUPPLY, then LOCK_MAPPINGS or LOCK_META.

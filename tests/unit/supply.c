@@ -884,6 +884,7 @@ static void a_large_program_gets_huge_pages(void **state) {
   (void)state;
   run r[12];
   supply_purge_all(0); /* none is left from before */
+  assert_true(option_set(OPTION_huge_pages, 16));
   for (int i = 0; i < 12; i++)
     r[i] = take(32, 32);
   assert_false(r[0].page->huge);
@@ -904,6 +905,7 @@ static void a_large_program_gets_huge_pages(void **state) {
   supply_give(again.page, again.start, 32);
   for (int i = 0; i < 10; i++)
     supply_give(r[i].page, r[i].start, 32);
+  assert_true(option_set(OPTION_huge_pages, 0));
 }
 
 /* ---- The check itself ---- */
