@@ -102,6 +102,7 @@ PUBLIC masu_ladder *masu_ladder_create_in(masu_heap *in, const char *name, const
   }
   l->tenant.figures = ladder_figures;
   tenant_join(&l->tenant, in, "ladder", name);
+  form_taken(in);
   return l;
 }
 
@@ -182,14 +183,14 @@ PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
   ladder_step *s = step_for(l, size);
   if (UNLIKELY(!s))
     return take_above_steps(l, size);
-  if (UNLIKELY(!s->ready)) {
-    if (!grow_step(l, s))
-      return NULL;
-    form_taken(l->heap);
-  }
+  bool grows = !s->ready;
+  if (UNLIKELY(grows) && !grow_step(l, s))
+    return NULL;
   void *p = s->ready;
   s->ready = *(masu_link *)p;
   l->live += s->size;
+  if (UNLIKELY(grows))
+    form_taken(l->heap);
   return p;
 }
 

@@ -1,8 +1,7 @@
 /* pool: blocks of one size (masu/pool.h).
  *
- * Blocks lie in up to CHUNKS chunks, which are blocks of the pool's heap. Those from 0 to
- * `made` of a chunk were handed out at least once, the rest never and untouched. Free
- * blocks are linked in one of two ways:
+ * Blocks lie in up to CHUNKS chunks, which are blocks of the pool's heap. The first `made` of
+ * a chunk were made ready, the rest is untouched. Free blocks are known in one of two ways:
  *
  *     plain:   `ready` points at the first, each holds the address of the next; when
  *              there are none, those from `at` to `end` lie side by side and hold nothing
@@ -469,12 +468,13 @@ PUBLIC size_t masu_pool_trim(masu_pool *head) {
 
 typedef struct live_blocks {
   uint64_t *free; /* one bit a block */
-  uint32_t start[CHUNKS]; /* the first bit of a chunk */
+  size_t start[CHUNKS]; /* the first bit of a chunk */
 } live_blocks;
 
 static void mark_free(const pool *p, uint32_t number, void *to) {
   live_blocks *l = to;
-  uint32_t n = number - 1, bit = l->start[n >> NUMBER_SHIFT] + (n & INDEX_MASK);
+  uint32_t n = number - 1;
+  size_t bit = l->start[n >> NUMBER_SHIFT] + (n & INDEX_MASK);
   (void)p;
   l->free[bit / 64] |= (uint64_t)1 << bit % 64;
 }
@@ -483,7 +483,7 @@ PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *cont
                               void *context) {
   pool *p = pool_of(head);
   live_blocks l;
-  uint32_t bits = 0;
+  size_t bits = 0;
   for (uint32_t i = 0; i < CHUNKS; bits += p->chunk[i++].made)
     l.start[i] = bits;
   if (!(l.free = masu_calloc(bits / 64 + 1, sizeof *l.free)))

@@ -23,7 +23,6 @@ enum {
   PIECES = 1 << 15, /* of the tiny class */
   BATCH_MOST = 256,
   BATCH_LEAST = 8,
-  DEPOT_PAGE = 511,
 };
 #define PIECE_SIZE (512 * KIB)
 #define BATCH_BYTES (32 * KIB)

@@ -1,5 +1,6 @@
 /* Named heaps: whose block is whose, budgets, figures, and the end of a heap. */
 #include <masu/arena.h>
+#include <masu/fixed.h>
 #include <masu/pool.h>
 
 #include <atomic>
@@ -155,6 +156,7 @@ TEST_F(Heap, TheCallbackMayUseTheFormThatGrew) {
   struct forms {
     masu_pool *plain, *shared;
     masu_arena *arena;
+    masu_ladder *ladder;
     int calls = 0;
     std::vector<void *> blocks;
     void add(void *p) {
@@ -165,11 +167,13 @@ TEST_F(Heap, TheCallbackMayUseTheFormThatGrew) {
       add(masu_pool_alloc(plain));
       add(masu_pool_alloc(shared));
       add(masu_arena_alloc(arena, 1000));
+      add(masu_ladder_alloc(ladder, 1000));
     }
   } f;
   f.plain = masu_pool_create_in(heap, nullptr, 1000, 0, 0);
   f.shared = masu_pool_create_in(heap, nullptr, 1000, 0, MASU_POOL_SHARED);
   f.arena = masu_arena_create_in(heap, nullptr, 1000);
+  f.ladder = masu_ladder_create_in(heap, nullptr, nullptr, 0);
   masu_heap_on_soft(
       heap,
       [](masu_heap *h, size_t used, void *context) {
