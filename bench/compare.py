@@ -25,11 +25,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
 try:
-    from masu.bench import rounds
+    from masu.measuring import rounds
 except ModuleNotFoundError as missing:
     sys.exit(f"compare.py needs the Python package {missing.name}: pip install numpy rich scipy")
 
-from masu.bench.measure import SYSTEM, Allocator, Problem
+from masu.measuring.measure import SYSTEM, Allocator
+from masu.messages import Problem
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:

@@ -25,8 +25,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
-from masu.bench import statistics
-from masu.bench.measure import Allocator, Problem, measure
+from masu.measuring import statistics
+from masu.measuring.measure import Allocator, measure
+from masu.messages import Problem
 
 WORKLOADS = {
     "kmalloc": "KMalloc's round: 10,000 blocks of 1,024 bytes, then all freed; ns a pair",

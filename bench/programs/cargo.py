@@ -7,7 +7,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from masu.bench.measure import Problem
+from masu.messages import Problem
 
 from .harness import FILES, Program, Run, digest, download, unpack
 

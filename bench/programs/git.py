@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from masu.bench.measure import Problem
+from masu.messages import Problem
 
 from .harness import Program, Run, download, empty_folder, quietly, unpack
 

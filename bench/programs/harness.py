@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from masu.bench.measure import SYSTEM, Allocator, Problem, Usage, clean_environment, launcher, measure
+from masu.measuring.measure import SYSTEM, Allocator, Usage, clean_environment, launcher, measure
+from masu.messages import Problem
 
 FILES = Path(__file__).resolve().parent / "files"
 PROJECT = FILES.parent.parent.parent

@@ -11,7 +11,8 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from masu.bench.measure import SYSTEM, Allocator, Problem
+from masu.measuring.measure import SYSTEM, Allocator
+from masu.messages import Problem
 
 from . import ALL
 from .harness import PROJECT, Program, Run, empty_folder, prove

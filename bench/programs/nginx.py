@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.request
 
-from masu.bench.measure import Problem
+from masu.messages import Problem
 
 from .harness import Program, Run, digest, free_port
 

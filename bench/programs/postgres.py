@@ -6,7 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from masu.bench.measure import Problem
+from masu.messages import Problem
 
 from .harness import Program, Run, as_user, empty_folder, free_port, quietly
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from xml.etree import ElementTree
 
-from masu.bench.measure import Problem
+from masu.messages import Problem
 
 from .harness import Program, Run, tail
 

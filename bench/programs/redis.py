@@ -6,7 +6,7 @@ import re
 import subprocess
 from contextlib import AbstractContextManager
 
-from masu.bench.measure import Problem
+from masu.messages import Problem
 
 from .harness import Program, Run, Server, free_port, quietly
 

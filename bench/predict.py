@@ -1,0 +1,100 @@
+"""Does a replay predict the program? Runs programs on every allocator, replays their traces on
+the same, and shows both ratios, of the slowest and of the fastest allocator to the system's.
+
+    build/venv/bin/python bench/predict.py [--rounds N] [--with NAME=LIBRARY]... [PROGRAM]...
+
+PROGRAM: names of the table below; all without one. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from masu import installed, replay, trace
+from masu.bench import programs
+from masu.compare import Comparison, compare
+from masu.library import library_path
+from masu.measuring import statistics
+from masu.measuring.measure import SYSTEM, Allocator
+from masu.messages import Problem
+
+HERE = programs.HERE
+BIN = HERE.parent / "bin"
+MASU = Path(sys.executable).parent / "masu"
+PROGRAMS = {
+    "lua": ["lua5.4", str(HERE / "objects.lua")],
+    "ruby": ["ruby", str(HERE / "objects.rb")],
+    "python on malloc": ["env", "PYTHONMALLOC=malloc", "python3", "-S", str(HERE / "objects.py")],
+    "sqlite": ["sqlite3", ":memory:", f".read {HERE / 'speed.sql'}"],
+    "cc1": ["cc", "-O1", "-S", "-o", "/dev/null", "{made}/much.c"],
+    "indexer": [str(BIN / "indexer"), "--threads=8", "--megabytes=20"],
+    "stackprobe": [str(BIN / "stackprobe"), "throughput", "1000000"],
+    "larson_like": [str(BIN / "larson_like"), "2"],
+}
+
+
+def ratios(c: Comparison, label: str) -> dict[str, float]:
+    figure = next(f for f in c.figures if f.label == label)
+    medians = {n: statistics.estimate(c.values(n, figure)).median for n in c.runs if c.runs[n]}
+    return {n: v / medians[SYSTEM.name] for n, v in medians.items()}
+
+
+def rows(name: str, real: Comparison, played: replay.Replayed) -> list[str]:
+    said = []
+    time = {n: v / played.predicted_s[SYSTEM.name] for n, v in played.predicted_s.items()}
+    for label, p in (("wall time", time), ("peak memory", ratios(played.comparison, "peak memory"))):
+        r = ratios(real, label)
+        least, most = min(r, key=r.__getitem__), max(r, key=r.__getitem__)
+        if r[most] / r[least] < 1.2:
+            continue
+        for which in (most, least):
+            if which in p:
+                said.append(f"| {name} | {label} | {which} | {r[which]:.2f} | {p[which]:.2f} | {p[which] / r[which] - 1:+.0%} |")
+    return said
+
+
+def one(name: str, command: list[str], allocators: list[Allocator], rounds: int, folder: Path, console: Console) -> list[str]:
+    command = [word.format(made=folder) for word in command]
+    file = folder / "it.trace"
+    # What the program prints would be in the table.
+    run = subprocess.run(
+        [MASU, "record", "-o", file, "--", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+    )
+    if run.returncode:
+        raise Problem(f"{name}: {run.stderr.strip()}")
+    found = trace.read(file)
+    made = replay.plan(found, found.main(), folder)
+    real = compare(command, allocators, console, rounds=rounds)
+    played = replay.replay(made, allocators, console, rounds=rounds, settle_s=0)
+    file.unlink()
+    return rows(name, real, played)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--with", dest="extra", action="append", default=[])
+    parser.add_argument("program", nargs="*")
+    given = parser.parse_args()
+    console = Console(stderr=True)
+    allocators = [f.allocator for f in installed.usable(library_path(), tuple(given.extra))]
+    print("| program | figure | allocator | real | replayed | off by |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        programs.generate(Path(folder))
+        for name in given.program or PROGRAMS:
+            print("\n".join(one(name, PROGRAMS[name], allocators, given.rounds, Path(folder), console)), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Problem as problem:
+        sys.exit(f"predict.py: {problem}")
+    except KeyboardInterrupt:
+        sys.exit(130)

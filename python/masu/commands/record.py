@@ -1,0 +1,49 @@
+"""masu record"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from masu.help import Command
+from masu.library import recorder_path
+from masu.messages import MASU_FAILED, fail, say, warn
+from masu.program import environment_at_start, find_or_fail, why_preload_fails
+
+
+@click.command(
+    cls=Command,
+    example="masu record -- python3 some_script.py",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="The trace file; else PROGRAM.trace here.")
+@click.option("--stacks", is_flag=True, help="Also the call stack of each call (slower, larger).")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def record(output, stacks: bool, program: str, arguments: tuple) -> None:
+    """Runs PROGRAM and records every call of malloc and its family, with those of the processes
+    that it starts, for `masu replay`. The exit status is the program's own; 128 and the number of
+    the signal, when one ended it."""
+    from masu import record as recording
+
+    library = recorder_path()
+    path = find_or_fail(program)
+    reason = why_preload_fails(path, library)
+    if reason:
+        fail(f"{reason}: LD_PRELOAD has no effect, nothing would be recorded", MASU_FAILED)
+    output = output or Path(f"{os.path.basename(program)}.trace")
+    done = recording.record(
+        path, [program, *arguments], output, library, environment=environment_at_start(), stacks=stacks,
+        left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),
+    )  # fmt: skip
+    if not done.processes:
+        warn(f"{program} was not recorded: it has another allocator linked in, or cleared its environment")
+    else:
+        say(f"{output}: {_size(done.file)} from {done.processes} process{'es' * (done.processes > 1)}; try: masu replay {output}")
+    raise SystemExit(done.status if done.status >= 0 else 128 - done.status)
+
+
+def _size(n: int) -> str:
+    return f"{n / 2**20:.1f} MiB" if n >= 1 << 20 else f"{n / 1024:.0f} KiB"

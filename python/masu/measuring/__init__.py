@@ -1,0 +1,1 @@
+"""Measuring programs on allocators: one run, interleaved rounds, and what they say."""

@@ -1,0 +1,67 @@
+/* measure RESULT COMMAND...
+ *
+ * Runs COMMAND and writes two lines to the file RESULT: its process id when it
+ * starts, and what it used, as JSON, when it has ended. A small C program, because
+ * the peak memory that the kernel reports for a process begins with that of the
+ * process it was forked from. Ends with 0 whatever COMMAND's status is. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double seconds(struct timeval t) {
+  return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) {
+    fputs("usage: measure RESULT COMMAND...\n", stderr);
+    return 2;
+  }
+  int result = open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (result < 0) {
+    perror(argv[1]);
+    return 2;
+  }
+  double start = now();
+  pid_t pid = fork();
+  if (pid < 0) {
+    perror("fork");
+    return 2;
+  }
+  if (!pid) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execvp(argv[2], argv + 2);
+    fprintf(stderr, "%s: %s\n", argv[2], strerror(errno));
+    _exit(127);
+  }
+  dprintf(result, "%d\n", (int)pid);
+  int status;
+  struct rusage r;
+  while (wait4(pid, &status, 0, &r) < 0)
+    if (errno != EINTR)
+      return 2;
+  double wall = now() - start;
+  dprintf(result,
+          "{\"wall_s\": %.6f, \"user_s\": %.6f, \"system_s\": %.6f, \"peak_rss_kib\": %ld, "
+          "\"page_faults\": %ld, \"voluntary_switches\": %ld, \"involuntary_switches\": %ld, \"status\": %d}\n",
+          wall, seconds(r.ru_utime), seconds(r.ru_stime), r.ru_maxrss, r.ru_minflt + r.ru_majflt, r.ru_nvcsw,
+          r.ru_nivcsw, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+  return 0;
+}

@@ -1,0 +1,163 @@
+"""Runs one command on one allocator and says what it used."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from masu.messages import Problem
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """An allocator that a program gets by preload; without a library, the system's."""
+
+    name: str
+    library: Path | None = None
+    settings: tuple[str, ...] = ()
+    """More of the environment that it needs, as NAME=VALUE."""
+
+    @classmethod
+    def parse(cls, text: str) -> Allocator:
+        """`system`, or `NAME=LIBRARY` (a path, or a name that the loader finds)."""
+        name, equals, library = text.partition("=")
+        if not equals:
+            if name != "system":
+                raise Problem(f"{name}: neither `system` nor NAME=LIBRARY")
+            return cls(name)
+        path = Path(library)
+        if "/" in library or path.exists():
+            if not path.is_file():
+                raise Problem(f"{library}: no such library")
+            path = path.resolve()
+        return cls(name, path)
+
+    def environment(self) -> dict[str, str]:
+        """What a program's environment needs to contain so that the program runs on it."""
+        needed = {"LD_PRELOAD": str(self.library)} if self.library else {}
+        return {**needed, **dict(text.split("=", 1) for text in self.settings)}
+
+
+SYSTEM = Allocator("system")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a finished process and the children it waited for used."""
+
+    wall_s: float
+    user_s: float
+    system_s: float
+    peak_rss_kib: int
+    page_faults: int
+    voluntary_switches: int
+    involuntary_switches: int
+    status: int
+    """Exit status, or minus the signal that ended it."""
+    output: str = field(default="", repr=False)
+    errors: str = field(default="", repr=False)
+
+    @classmethod
+    def read(cls, result: Path, output: str = "", errors: str = "") -> Usage:
+        """What measure.c wrote."""
+        lines = result.read_text().splitlines() if result.exists() else []
+        if len(lines) != 2:
+            raise Problem(f"a program could not be measured: {errors.strip()}")
+        return cls(**json.loads(lines[1]), output=output, errors=errors)
+
+    @property
+    def cpu_s(self) -> float:
+        return self.user_s + self.system_s
+
+
+@functools.cache
+def launcher() -> Path:
+    """measure.c as it was built with the package; else compiled on first use, into a folder
+    that is removed at the end."""
+    built = HERE / "bin" / "measure"
+    if built.is_file():
+        return built
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        raise Problem("measuring needs a C compiler (cc, gcc or clang)")
+    folder = tempfile.TemporaryDirectory(prefix="masu-measure-")
+    _kept.append(folder)
+    program = Path(folder.name) / "measure"
+    subprocess.run([compiler, "-O1", "-o", program, HERE / "measure.c"], check=True)
+    # Programs under test may run as another user.
+    Path(folder.name).chmod(0o755)
+    return program
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def clean_environment(allocator: Allocator, extra: dict[str, str] | None = None) -> dict[str, str]:
+    """This process's environment, with the allocator that is meant and no other."""
+    base = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MASU_OPTIONS", "MASU_OPTIONS_FILE")}
+    return {**base, **(extra or {}), **allocator.environment()}
+
+
+def measure(
+    command: list[str | os.PathLike[str]],
+    allocator: Allocator = SYSTEM,
+    *,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+    timeout: float = 600,
+    started: Callable[[int], None] | None = None,
+) -> Usage:
+    """Runs the command to its end. The launcher itself stays on the system allocator;
+    `started` is told its process id, the command is its only child."""
+    env = clean_environment(SYSTEM, environment)
+    settings = [f"{k}={v}" for k, v in allocator.environment().items()]
+    with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
+        result = Path(scratch) / "usage"
+        process = subprocess.Popen(
+            [launcher(), result, "env", *settings, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=env,
+            cwd=folder,
+            start_new_session=True,
+        )
+        if started:
+            started(process.pid)
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):  # it had just ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
+            raise
+        return Usage.read(result, output, errors)
+
+
+def family(process: int) -> list[int]:
+    """The process and its descendants, as far as they still run."""
+    found = [process]
+    try:
+        tasks = list(Path(f"/proc/{process}/task").glob("*/children"))
+    except OSError:  # it has ended meanwhile
+        return found
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            for child in task.read_text().split():
+                found += family(int(child))
+    return found

@@ -1,0 +1,243 @@
+"""Interleaved rounds of one command on several allocators, and what they say.
+
+A round runs every allocator once, in random order, so that whatever else the machine
+does meets all of them alike. Figures are medians over the rounds; a ratio comes with
+the 95 % interval of a bootstrap over whole rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from masu.measuring import statistics
+from masu.measuring.measure import Allocator, Usage, measure
+from masu.messages import Problem
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run: what the system counted, and what the program says about itself."""
+
+    usage: Usage
+    own: dict[str, float | int | str]
+    """The JSON object in the last line of the program's output; empty without one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. Less is better, unless `more` says otherwise or `neutral` says neither."""
+
+    label: str
+    value: Callable[[Sample], float]
+    unit: str = ""
+    """s, KiB (shown as MiB), % or nothing."""
+    more: bool = False
+    neutral: bool = False
+    group: str = ""
+    judged: bool = False
+    """Is it what a decision is made by?"""
+
+
+Results = dict[str, list[Sample]]
+
+PROCESS_ROWS = (
+    Row("wall time", lambda s: s.usage.wall_s, "s"),
+    Row("CPU time", lambda s: s.usage.cpu_s, "s"),
+    Row("peak memory", lambda s: s.usage.peak_rss_kib, "KiB"),
+    Row("waits (context switches)", lambda s: s.usage.voluntary_switches),
+    Row("page faults", lambda s: s.usage.page_faults),
+)
+
+
+def own_figures(output: str) -> dict[str, float | int | str]:
+    lines = output.strip().splitlines()
+    if not lines or not lines[-1].startswith("{"):
+        return {}
+    try:
+        return json.loads(lines[-1])
+    except json.JSONDecodeError:
+        return {}
+
+
+def run_rounds(
+    command: Sequence[str],
+    allocators: Sequence[Allocator],
+    rounds: int,
+    *,
+    warm_up: int = 1,
+    seed: int | None = None,
+    console: Console,
+) -> Results:
+    """The warm-up rounds fill the page cache and are thrown away."""
+    order = random.Random(seed)
+    results: Results = {a.name: [] for a in allocators}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=(warm_up + rounds) * len(allocators))
+        for number in range(-warm_up, rounds):
+            for allocator in order.sample(list(allocators), len(allocators)):
+                name = f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
+                progress.update(task, description=f"{name}: {allocator.name}")
+                sample = run_once(command, allocator)
+                if number >= 0:
+                    results[allocator.name].append(sample)
+                progress.advance(task)
+    check_same(results)
+    return results
+
+
+def run_once(command: Sequence[str], allocator: Allocator) -> Sample:
+    usage = measure(list(command), allocator)
+    if "cannot be preloaded" in usage.errors:
+        raise Problem(f"{allocator.name}: {usage.errors.strip().splitlines()[0]}")
+    if usage.status:
+        how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
+        raise Problem(f"{command[0]} ended with {how} on {allocator.name}: {usage.errors.strip()[-400:]}")
+    return Sample(usage, own_figures(usage.output))
+
+
+def check_same(results: Results) -> None:
+    """Texts among a program's own figures are results (a checksum): the same on every allocator."""
+    seen: dict[str, tuple[str, str]] = {}
+    for name, samples in results.items():
+        for sample in samples:
+            check_one(name, sample.own, seen)
+
+
+def check_one(name: str, own: dict, seen: dict[str, tuple[str, str]]) -> None:
+    """`seen`: who had which value first."""
+    for key, value in own.items():
+        if isinstance(value, str) and seen.setdefault(key, (name, value))[1] != value:
+            raise Problem(f"{key} differs: {seen[key][1]} on {seen[key][0]}, {value} on {name}")
+
+
+# ---- Statistics ----
+
+
+def column(results: Results, name: str, row: Row) -> np.ndarray:
+    return np.array([row.value(s) for s in results[name]], dtype=float)
+
+
+def ratio(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
+    """Ratio of the medians and its 95 % interval; rounds are drawn as pairs."""
+    found = statistics.ratio(values, base)
+    return found.median, found.low, found.high
+
+
+# ---- The table ----
+
+
+def wide() -> Console:
+    """A table in a file or a pipe is not cut to 80 columns."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=200)
+
+
+def shown(value: float, unit: str) -> str:
+    if unit == "KiB":
+        return f"{value / 1024:,.1f} MiB"
+    if unit == "per s":
+        return f"{value / 1e6:,.2f} M/s" if value >= 1e5 else f"{value:,.0f} /s"
+    if unit == "ns":
+        return f"{value:,.1f} ns"
+    if unit == "s" and value < 0.1:
+        return f"{value * 1e3:.2f} ms"
+    if unit == "s":
+        return f"{value:.3f} s" if value < 100 else f"{value:.1f} s"
+    if unit == "%":
+        return f"{value:.0f} %"
+    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.3g}"
+
+
+def ratio_text(row: Row, values: np.ndarray, base: np.ndarray) -> Text:
+    middle, low, high = ratio(values, base)
+    if math.isnan(middle):
+        return Text("–", style="dim")
+    style = ""
+    if not row.neutral and (high < 1 or low > 1):
+        style = "bold green" if (high < 1) != row.more else "bold red"
+    return Text(f"{middle:.2f}", style).append(f"  {low:.2f} – {high:.2f}", "dim")
+
+
+def table(results: Results, rows: Iterable[Row], title: str = "") -> Table:
+    base, *others = results
+    t = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    t.add_column("")
+    for name in results:
+        t.add_column(name, justify="right", no_wrap=True)
+    for name in others:
+        t.add_column(f"{name} : {base}" if len(others) > 1 else "ratio (95 % interval)", justify="right", no_wrap=True)
+    group = None
+    for row in rows:
+        if row.group and row.group != group:
+            if group is not None:
+                t.add_section()
+            t.add_row(Text(row.group, "bold"))
+        group = row.group
+        columns = {name: column(results, name, row) for name in results}
+        t.add_row(
+            ("  " if row.group else "") + row.label,
+            *(shown(float(np.median(values)), row.unit) for values in columns.values()),
+            *(ratio_text(row, columns[name], columns[base]) for name in others),
+        )
+    return t
+
+
+def own_rows(results: Results) -> list[Row]:
+    """A row for each number that the program prints about itself, where it is not always the same."""
+    samples = [s for samples in results.values() for s in samples]
+    rows = []
+    for key, value in samples[0].own.items():
+        if not isinstance(value, (int, float)) or len({s.own.get(key) for s in samples}) == 1:
+            continue
+        name, unit = key, ""
+        more = key.endswith("_per_s")
+        for ending, its_unit in (("_s", "s"), ("_kib", "KiB")):
+            if key.endswith(ending) and not more:
+                name, unit = key.removesuffix(ending), its_unit
+        rows.append(Row(name.replace("_", " "), lambda s, k=key: float(s.own[k]), unit, more))
+    return rows
+
+
+def plain(sample: Sample) -> dict:
+    used = {key: value for key, value in vars(sample.usage).items() if key not in ("output", "errors")}
+    return {**used, "own": sample.own}
+
+
+def summary(results: Results, row: Row) -> dict:
+    base, *others = results
+    columns = {name: column(results, name, row) for name in results}
+    ratios = {}
+    for name in others:
+        figures = (None if math.isnan(x) else x for x in ratio(columns[name], columns[base]))
+        ratios[name] = dict(zip(("median", "low", "high"), figures, strict=True))
+    return {
+        "figure": f"{row.group} {row.label}".strip(),
+        "unit": row.unit,
+        "median": {name: float(np.median(values)) for name, values in columns.items()},
+        "ratio": ratios,
+    }
+
+
+def as_json(command: Sequence[str], allocators: Sequence[Allocator], results: Results, rows: Iterable[Row]) -> dict:
+    """Everything that was measured, and the medians and ratios of the rows."""
+    return {
+        "command": list(command),
+        "allocators": {a.name: str(a.library) if a.library else None for a in allocators},
+        "runs": {name: [plain(s) for s in samples] for name, samples in results.items()},
+        "summary": [summary(results, row) for row in rows],
+    }

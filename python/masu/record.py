@@ -1,0 +1,237 @@
+"""Records a program: runs it on the recorder, and takes up what that writes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from masu.messages import Problem
+from masu.trace import BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
+
+POLL_S = 0.05
+PUNCH_HOLE = 3
+"""FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE"""
+PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Spool:
+    """One process's file, taken up block by block."""
+
+    path: Path
+    number: int
+    at: int = max(1, mmap.PAGESIZE // PAGE)
+    """Page that was not looked at yet; the first ones are one page of the system."""
+    open: list[int] = field(default_factory=list)
+    """Pages of blocks that are still written to."""
+    head: ProcessHead | None = None
+    maps: bytes = b""
+    """As they were when blocks were taken last."""
+
+
+class Collector:
+    """Moves blocks from the spool files into the trace file."""
+
+    def __init__(self, folder: Path, writer: Writer):
+        self.folder, self.writer = folder, writer
+        self.spools: dict[Path, Spool] = {}
+
+    def collect(self, last: bool = False) -> None:
+        """last: nobody writes any more, so also what is not full."""
+        for path in sorted(self.folder.glob("*.spool")):
+            spool = self.spools.setdefault(path, Spool(path, len(self.spools)))
+            with path.open("r+b") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size >= PAGE:
+                    with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
+                        self._take(spool, file.fileno(), data, last)
+            if last:
+                self._maps(spool)
+
+    def _take(self, spool: Spool, file: int, data: mmap.mmap, last: bool) -> None:
+        head = ProcessHead.parse(data[:PAGE])
+        if not head:
+            return
+        if spool.head is None or last:
+            self.writer.frame(PROCESS, spool.number, data[:PAGE])
+        spool.head = head
+        pages = min(head.pages, len(data) // PAGE)
+        parts: list[bytes] = []
+        taken: list[tuple[int, int]] = []
+        waiting = []
+        for page in spool.open:
+            block = BlockHead.parse(data, page * PAGE)
+            (taken if block and (last or block.state == FULL) else waiting).append((page, block.pages if block else 1))
+        spool.open = [page for page, _ in waiting]
+        while spool.at < pages:
+            block = BlockHead.parse(data, spool.at * PAGE)
+            if block is None and not last:
+                break  # claimed, and not begun
+            if block and spool.at + block.pages <= len(data) // PAGE:
+                if last or block.state == FULL:
+                    taken.append((spool.at, block.pages))
+                else:
+                    spool.open.append(spool.at)
+                spool.at += block.pages
+            elif block and not last:
+                break
+            else:
+                spool.at += 1
+        for page, count in taken:
+            parts.append(data[page * PAGE : (page + count) * PAGE])
+            if sum(map(len, parts)) >= 1 << 20:
+                self._write(spool, parts)
+        self._write(spool, parts)
+        if taken and head.stacks and not last:
+            spool.maps = _maps_of(head.process) or spool.maps
+        for page, count in taken if not last else ():  # some may still write, after Ctrl-C
+            _libc.fallocate(file, PUNCH_HOLE, ctypes.c_long(page * PAGE), ctypes.c_long(count * PAGE))
+
+    def _write(self, spool: Spool, parts: list[bytes]) -> None:
+        if parts:
+            self.writer.frame(BLOCKS, spool.number, b"".join(parts))
+            parts.clear()
+
+    def _maps(self, spool: Spool) -> None:
+        file = spool.path.with_suffix(".maps")
+        maps = file.read_bytes() if file.exists() else spool.maps
+        if maps and spool.head:
+            self.writer.frame(MAPS, spool.number, maps)
+
+
+def _maps_of(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/maps").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def _adopt() -> None:
+    """Processes that the program leaves behind become our children."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> int:
+    """How many there are; those that have ended are forgotten."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                break
+        except ChildProcessError:
+            return 0
+    return sum(len(f.read_text().split()) for f in Path("/proc/self/task").glob("*/children"))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    status: int
+    """As subprocess has it: minus the signal, if one ended the program."""
+    processes: int
+    file: int
+    """Bytes."""
+
+
+def record(
+    path: str,
+    arguments: list[str],
+    output: Path,
+    library: Path,
+    *,
+    environment: dict[str, str],
+    stacks: bool = False,
+    left_behind: Callable[[int], None] = lambda count: None,
+) -> Recorded:
+    """Runs the program to its end and writes its trace. Ctrl-C reaches the program, not us."""
+    spool = Path(f"{output.resolve()}.spool")
+    try:
+        spool.mkdir(mode=0o700)
+    except FileExistsError:
+        raise Problem(f"{spool} is there already: another recording, or what one that was killed left") from None
+    except OSError as error:
+        raise Problem(f"{spool}: {error.strerror}") from None
+    try:
+        writer = Writer(output)
+    except OSError as error:
+        spool.rmdir()
+        raise Problem(f"{output}: {error.strerror}") from None
+    preload = ":".join(filter(None, [str(library), environment.get("LD_PRELOAD", "")]))
+    environment = {**environment, "LD_PRELOAD": preload, "MASU_RECORD": str(spool)}
+    if stacks:
+        environment["MASU_RECORD_STACKS"] = "1"
+    collector = Collector(spool, writer)
+    start = time.monotonic()
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)}
+    _adopt()
+    try:
+        try:
+            program = subprocess.Popen(
+                arguments, executable=path, env=environment, preexec_fn=lambda: [signal.signal(n, h) for n, h in handlers.items()]
+            )
+        except OSError:
+            writer.close()
+            output.unlink()
+            spool.rmdir()
+            raise
+        signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+        try:
+            while program.poll() is None:
+                collector.collect()
+                _wait(program, POLL_S)
+            seconds = time.monotonic() - start
+            collector.collect()
+            _wait_for_the_rest(collector, left_behind)
+            collector.collect(last=True)
+            heads = [s.head for s in collector.spools.values() if s.head]
+            writer.end({"processes": len(heads), "status": program.returncode, "seconds": seconds})
+        except OSError as error:
+            program.wait()
+            raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
+        _remove(spool)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return Recorded(program.returncode, len(heads), output.stat().st_size)
+
+
+def _remove(spool: Path) -> None:
+    """Processes that go on after Ctrl-C may make files in it: first it is moved to where they
+    don't look."""
+    gone = tempfile.mkdtemp(prefix=f"{spool.name}-", dir=spool.parent)
+    spool.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _wait(program: subprocess.Popen, seconds: float) -> None:
+    try:
+        program.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+def _wait_for_the_rest(collector: Collector, left_behind: Callable[[int], None]) -> None:
+    """Processes that the program left behind are recorded to their end, or to Ctrl-C."""
+    told = False
+    interrupted: list[int] = []
+    before = {n: signal.signal(n, lambda *_: interrupted.append(1)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        since = time.monotonic()
+        while not interrupted and (count := _children()):
+            if not told and time.monotonic() - since > 1:
+                left_behind(count)
+                told = True
+            time.sleep(POLL_S)
+            collector.collect()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,225 @@
+"""Replays a trace on every allocator: a plan is made once, then executed by each."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from masu.compare import Comparison, Run, check_ended_well, compare
+from masu.measuring.measure import SYSTEM, Allocator, clean_environment, measure
+from masu.measuring.rounds import Row, own_figures, shown
+from masu.messages import Problem
+from masu.trace import Process, Trace
+
+HERE = Path(__file__).resolve().parent
+POINTS = ("p50", "p99", "p9999", "p99999", "worst")
+PREDICTION_ROUNDS = 5
+PARTS = {"p50": 0.5, "p99": 0.99, "p9999": 0.9999, "p99999": 0.99999}
+
+
+def program(name: str) -> Path:
+    for folder in (HERE / "bin", HERE.parent.parent / "build/release/replay"):
+        if (folder / name).exists():
+            return folder / name
+    raise Problem(f"{name} is not built; install the package: pip install .")
+
+
+def _own(key: str, label: str, unit: str = "", judged: bool = False) -> Row:
+    return Row(label, lambda r: float(r.own[key]), unit, judged=judged)
+
+
+FIGURES = (
+    _own("wall_s", "time", "s", judged=True),
+    _own("cpu_s", "CPU time", "s"),
+    _own("peak_rss_kib", "peak memory", "KiB", judged=True),
+    _own("mean_rss_kib", "mean memory", "KiB"),
+    _own("page_faults", "page faults"),
+    _own("voluntary_switches", "waits"),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    path: Path
+    summary: dict
+    """What the recorder says of the process, and trace_plan of its calls."""
+
+
+def plan(trace: Trace, process: Process, folder: Path) -> Plan:
+    """Makes the plan in `folder`."""
+    source = trace.extract(process, folder / "blocks")
+    run = subprocess.run([program("trace_plan"), source, folder / "plan"], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise Problem(f"{trace.path}: {run.stderr.strip() or f'trace_plan ends with {run.returncode}'}")
+    source.unlink()
+    summary = {**vars(process.head), **json.loads(run.stdout)}
+    if not summary["calls"]:
+        raise Problem(f"{trace.path}: process {process.head.process} ({process.name}) made no call that was recorded")
+    return Plan(folder / "plan", summary)
+
+
+def _once(command: Sequence[str], allocator: Allocator, _=None) -> Run:
+    usage = measure(list(command), allocator, timeout=3600)
+    check_ended_well(usage)
+    own = own_figures(usage.output)
+    if "wall_s" not in own:
+        raise Problem("the replay printed no figures")
+    return Run(usage, own=own, curve=[(s, kib / 1024) for s, kib, _ in own["curve"]])
+
+
+@dataclass
+class Replayed:
+    comparison: Comparison
+    single: dict[str, dict]
+    """For each allocator what one run says in which every call was timed: `calls`, by kind their
+    count, percentiles and the worst, in ns; and memory at the end and later."""
+    settle_s: float
+    own_s: float
+    """What the replay takes where no allocator is called."""
+    summary: dict
+    predicted_s: dict[str, float]
+    """For each allocator the time that the program itself would take where it was recorded: what it took
+    then, less a recorded replay, plus a replay on that allocator. Empty if that was not measured."""
+
+
+def _recorded_s(words: Sequence[str], rounds: int) -> float:
+    """The time of a replay that is recorded itself: of the calls, and of recording them."""
+    times = []
+    with tempfile.TemporaryDirectory(prefix="masu-replay-") as folder:
+        for _ in range(rounds):
+            command = [sys.executable, "-m", "masu", "record", "-o", f"{folder}/it.trace", "--", *words]
+            run = subprocess.run(command, env=clean_environment(SYSTEM), capture_output=True, text=True, check=False)
+            figures = own_figures(run.stdout)
+            if run.returncode or "wall_s" not in figures:
+                raise Problem(f"the replay could not be recorded: {run.stderr.strip()}")
+            times.append(figures["wall_s"])
+    return statistics.median(times)
+
+
+def _predicted_s(c: Comparison, made: Plan, words: Sequence[str]) -> dict[str, float]:
+    rest = made.summary["duration_ns"] * 1e-9 - _recorded_s(words, PREDICTION_ROUNDS)
+    times = {name: statistics.median(c.values(name, FIGURES[0])) for name in c.runs if c.runs[name]}
+    return {name: max(rest, 0) + time for name, time in times.items()}
+
+
+def _words(made: Plan, touch: str, think: bool) -> list[str]:
+    return [str(program("trace_play")), str(made.path), f"touch={touch}", *["think"] * think]
+
+
+def rounds_on(
+    made: Plan, allocators: Sequence[Allocator], console: Console, *, rounds: int, touch: str, think: bool, seconds: float = 0.0
+) -> Comparison:
+    """Just the rounds, without single calls."""
+    return compare(_words(made, touch, think), allocators, console, rounds=rounds, seconds=seconds, figures=FIGURES, once=_once)
+
+
+def replay(
+    made: Plan,
+    allocators: Sequence[Allocator],
+    console: Console,
+    *,
+    rounds: int = 0,
+    touch: str = "full",
+    think: bool = False,
+    settle_s: float = 2.0,
+    seconds: float = 180.0,
+) -> Replayed:
+    """Ctrl-C ends it with the rounds that were measured."""
+    words = _words(made, touch, think)
+    null = _once([*words, "null"], SYSTEM)
+    result = rounds_on(made, allocators, console, rounds=rounds, touch=touch, think=think, seconds=seconds)
+    single = {}
+    for allocator in allocators:
+        if result.interrupted or not result.runs.get(allocator.name):
+            continue
+        try:
+            single[allocator.name] = _once([*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator).own
+        except Problem as problem:
+            result.failed[allocator.name] = str(problem)
+        except KeyboardInterrupt:
+            break
+    try:
+        predicted = {} if think or result.interrupted else _predicted_s(result, made, words)
+    except KeyboardInterrupt:
+        predicted = {}
+    return Replayed(result, single, settle_s, null.own["wall_s"], made.summary, predicted)
+
+
+# ---- What it says ----
+
+
+def single_table(r: Replayed) -> Table:
+    t = Table(title="One run of each, every call timed", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "calls", "", *r.single):
+        t.add_column(heading, justify="right" if heading else "left")
+    kinds = {kind: figures["count"] for own in r.single.values() for kind, figures in own["calls"].items()}
+    for kind, count in sorted(kinds.items(), key=lambda item: -item[1]):
+        first = True
+        for point in POINTS:
+            if point != "worst" and count * (1 - PARTS[point]) < 1:
+                continue  # too few calls to say
+            values = [own["calls"].get(kind, {}).get(f"{point}_ns") for own in r.single.values()]
+            t.add_row(
+                kind if first else "", f"{count:,}" if first else "", _point(point),
+                *("–" if v is None else shown(v, "ns") for v in values),
+            )  # fmt: skip
+            first = False
+        t.add_section()
+    for label, key in (("at the end", "end_rss_kib"), (f"{r.settle_s:g} s later", "later_rss_kib")):
+        t.add_row("memory", "", label, *(shown(own[key], "KiB") for own in r.single.values()))
+    return t
+
+
+def _point(name: str) -> str:
+    """p9999 is 99.99 %."""
+    digits = name.removeprefix("p")
+    if digits == name:
+        return name
+    return f"{digits[:2]}{'.' if digits[2:] else ''}{digits[2:]} %"
+
+
+def described(r: Replayed) -> str:
+    """One line on what was replayed."""
+    s = r.summary
+    parts = [f"{s['calls']:,} calls of {s['threads']} thread{'s' * (s['threads'] != 1)}"]
+    parts.append(f"{s['live_peak_bytes'] / 2**20:,.1f} MiB live at most")
+    if s["handed_over"]:
+        parts.append(f"{s['handed_over']:,} blocks handed from thread to thread")
+    for key, text in (
+        ("unknown_frees", "frees of blocks that nobody was seen to allocate, left out"),
+        ("vanished", "blocks freed unseen"),
+        ("failed", "calls that failed, left out"),
+        ("dropped", "calls that found no room in the recorder"),
+        ("bad_blocks", "damaged parts, left out"),
+    ):
+        if s[key]:
+            parts.append(f"{s[key]:,} {text}")
+    if s["stopped"]:
+        parts.append(f"recording ended before the program: {os.strerror(s['stopped'])}")
+    return "; ".join(parts)
+
+
+def prediction(r: Replayed) -> str:
+    """One line on the program itself; empty where nothing is known."""
+    system = r.predicted_s.get(SYSTEM.name)
+    others = sorted((time / system, name) for name, time in r.predicted_s.items() if system and name != SYSTEM.name)
+    if not others:
+        return ""
+    return "Predicted time of the program, where it was recorded, to that on the system's allocator: " + ", ".join(
+        f"{name} {ratio:.2f}" for ratio, name in others
+    )
+
+
+def as_json(r: Replayed) -> dict:
+    return {"summary": r.summary, "own_s": r.own_s, "single": r.single, "predicted_s": r.predicted_s}

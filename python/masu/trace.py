@@ -1,0 +1,311 @@
+"""Trace files: what `masu record` writes and the other commands read.
+
+A trace file is a header and frames, each whole on its own, so that a file that was cut
+is read up to its last whole frame. A folder of spool files, as the recorder leaves them
+when `masu record` itself is killed, is read the same way. docs/trace-format.md has both.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+
+from masu.messages import Problem
+
+MAGIC, VERSION = b"MASUTRAC", 1
+HEADER = struct.Struct("<8sII")
+FRAME = struct.Struct("<4sBxxxIIII")
+"""magic, kind, number of the process, length raw, length stored, CRC-32 of what is stored"""
+FRAME_MAGIC = b"MFRA"
+PROCESS, BLOCKS, MAPS, END = 1, 2, 3, 4
+MOST_RAW = 1 << 26
+"""A frame that says it is longer is not one."""
+
+PAGE = 4096
+PROCESS_MAGIC, BLOCK_MAGIC = 0x3173736563757361, 0x316B636F6C627361
+PROCESS_HEAD = struct.Struct("<QIIIIQQIIIiIII")
+BLOCK_HEAD = struct.Struct("<QIIIIQII")
+OPEN, FULL = 1, 2
+
+
+@dataclass(frozen=True)
+class ProcessHead:
+    """The first page of a process: trace_process in src/observe/trace.h."""
+
+    process: int
+    parent: int
+    start_ns: int
+    start_wall_ns: int
+    cost_ns: int
+    stacks: bool
+    pages: int
+    stopped: int
+    dropped: int
+    ended: bool
+    command: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, page: bytes) -> ProcessHead | None:
+        """None: not such a page."""
+        if len(page) < PAGE:
+            return None
+        magic, version, size, process, parent, start, wall, cost, stacks, pages, stopped, dropped, ended, length = (
+            PROCESS_HEAD.unpack_from(page)
+        )
+        if magic != PROCESS_MAGIC or size != PAGE:
+            return None
+        if version != VERSION:
+            raise Problem(f"a process was recorded by another version of masu: format {version}, this one reads {VERSION}")
+        words = page[PROCESS_HEAD.size : PROCESS_HEAD.size + min(length, PAGE - PROCESS_HEAD.size)]
+        command = tuple(w.decode(errors="replace") for w in words.rstrip(b"\0").split(b"\0"))
+        return cls(process, parent, start, wall, cost, bool(stacks), pages, stopped, dropped, bool(ended), command)
+
+
+@dataclass(frozen=True)
+class BlockHead:
+    page: int
+    pages: int
+    used: int
+    state: int
+
+    @classmethod
+    def parse(cls, data, at: int) -> BlockHead | None:
+        magic, page, pages, _, _, _, used, state = BLOCK_HEAD.unpack_from(data, at)
+        if magic != BLOCK_MAGIC or not 1 <= pages <= 16:
+            return None
+        return cls(page, pages, used, state)
+
+
+# ---- Writing ----
+
+
+class Writer:
+    """Writes a trace file, frame by frame."""
+
+    def __init__(self, path: Path, level: int = 3):
+        self.file: BinaryIO = path.open("wb")
+        self.file.write(HEADER.pack(MAGIC, VERSION, 0))
+        self.file.flush()
+        self.compressor = zstandard.ZstdCompressor(level=level)
+
+    def frame(self, kind: int, process: int, data: bytes) -> None:
+        stored = self.compressor.compress(data)
+        head = FRAME.pack(FRAME_MAGIC, kind, process, len(data), len(stored), zlib.crc32(stored))
+        self.file.write(head + stored)
+        self.file.flush()
+
+    def end(self, summary: dict) -> None:
+        self.frame(END, 0, json.dumps(summary).encode())
+        self.close()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+# ---- Reading ----
+
+
+def _content(stored: bytes, raw: int) -> bytes | None:
+    """What was compressed, which has that length; None: it is damaged."""
+    try:
+        if raw > MOST_RAW or zstandard.frame_content_size(stored) != raw:
+            return None
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=MOST_RAW)
+    except (zstandard.ZstdError, MemoryError):
+        return None
+
+
+def _json(text: bytes) -> dict:
+    """Empty: it is no object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass
+class Process:
+    number: int
+    head: ProcessHead
+    page: bytes
+    size: int = 0
+    """Bytes of blocks as stored: how much there is of it."""
+    frames: list[tuple[int, int, int]] = field(default_factory=list)
+    """Offset, stored length and length of the frames of blocks."""
+    spool: Path | None = None
+    maps: bytes = b""
+
+    @property
+    def name(self) -> str:
+        return Path(self.head.command[0]).name if self.head.command and self.head.command[0] else "?"
+
+
+@dataclass
+class Trace:
+    path: Path
+    processes: list[Process]
+    complete: bool
+    """Was it written to its end?"""
+    damage: str = ""
+    """What is missing, and why."""
+    summary: dict = field(default_factory=dict)
+    """What its end says."""
+
+    def main(self) -> Process:
+        """The process with most to replay."""
+        return max(self.processes, key=lambda p: p.size)
+
+    def process(self, number: int | None) -> Process:
+        if number is None:
+            return self.main()
+        same = [p for p in self.processes if p.head.process == number]
+        if same:  # a process that executes another program keeps its id
+            return max(same, key=lambda p: p.size)
+        known = ", ".join(sorted({f"{p.head.process} ({p.name})" for p in self.processes})[:12])
+        raise Problem(f"{self.path}: no process {number}; there are {known}")
+
+    def blocks(self, process: Process) -> Iterator[bytes]:
+        """Whole blocks, some at a time: those of the trace file, then those that still lay in the
+        spool file."""
+        seen: set[int] = set()
+        if process.frames:
+            with self.path.open("rb") as file:
+                for offset, stored, raw in process.frames:
+                    file.seek(offset)
+                    data = _content(file.read(stored), raw) or b""
+                    if process.spool:
+                        seen.update(head.page for _, head in _blocks_in(data))
+                    yield data
+        if process.spool:
+            data = process.spool.read_bytes()
+            for at, head in _blocks_in(data, PAGE):
+                if head.page not in seen:
+                    yield data[at : at + head.pages * PAGE]
+
+    def extract(self, process: Process, to: Path) -> Path:
+        """What the plan is made from: the process's page, and its blocks."""
+        with to.open("wb") as file:
+            file.write(process.page)
+            for data in self.blocks(process):
+                file.write(data)
+        return to
+
+
+def _blocks_in(data: bytes, at: int = 0) -> Iterator[tuple[int, BlockHead]]:
+    """Offset and head of each."""
+    while at + PAGE <= len(data):
+        head = BlockHead.parse(data, at)
+        if head:
+            yield at, head
+        at += head.pages * PAGE if head else PAGE
+
+
+def read(path: Path) -> Trace:
+    """A trace file, or the folder of spool files that masu record left beside it, or both."""
+    folder = path if path.is_dir() else Path(f"{path}.spool")
+    if folder == path and path.suffix == ".spool" and path.with_suffix("").is_file():
+        path = path.with_suffix("")
+    if path == folder:
+        return _read_spool(folder)
+    try:
+        with path.open("rb") as file:
+            trace = _read_file(path, file)
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror}") from None
+    if not trace.complete and folder.is_dir():
+        return _join(trace, _read_spool(folder))
+    if not trace.processes:
+        raise Problem(f"{path}: nothing was recorded" + (f" ({trace.damage})" if trace.damage else ""))
+    return trace
+
+
+def _join(trace: Trace, rest: Trace) -> Trace:
+    """What was taken up before masu record was killed, and what lay in the spool files then."""
+    known = {(p.head.process, p.head.start_ns): p for p in trace.processes}
+    for p in rest.processes:
+        process = known.setdefault((p.head.process, p.head.start_ns), p)
+        if process is not p:
+            process.head, process.page, process.spool = p.head, p.page, p.spool
+            process.size += p.size
+            process.maps = p.maps or process.maps
+    trace.processes = list(known.values())
+    trace.damage = rest.damage
+    return trace
+
+
+def _read_spool(folder: Path) -> Trace:
+    processes = []
+    for file in sorted(folder.glob("*.spool")):
+        with file.open("rb") as spool:
+            page = spool.read(PAGE)
+        head = ProcessHead.parse(page)
+        if head:
+            maps = file.with_suffix(".maps")
+            processes.append(
+                Process(len(processes), head, page, size=file.stat().st_blocks * 512, spool=file,
+                        maps=maps.read_bytes() if maps.exists() else b"")
+            )  # fmt: skip
+    if not processes:
+        raise Problem(f"{folder}: a folder without a recording")
+    return Trace(path=folder, processes=processes, complete=False, damage="masu record did not end; read with what lay in its spool files")
+
+
+def _read_file(path: Path, file: BinaryIO) -> Trace:
+    head = file.read(HEADER.size)
+    if len(head) < HEADER.size or not head.startswith(MAGIC):
+        raise Problem(f"{path}: not a trace of masu record")
+    version = HEADER.unpack(head)[1]
+    if version != VERSION:
+        raise Problem(f"{path}: format {version}, this masu reads {VERSION}")
+    found: dict[int, Process] = {}
+    summary, damage = {}, ""
+    while True:
+        offset = file.tell()
+        head = file.read(FRAME.size)
+        if not head:
+            break
+        if len(head) < FRAME.size:
+            damage = f"cut at byte {offset}"
+            break
+        magic, kind, number, raw, stored, crc = FRAME.unpack(head)
+        if magic != FRAME_MAGIC or raw > MOST_RAW or stored > MOST_RAW:
+            damage = f"not readable from byte {offset} on"
+            break
+        data = file.read(stored)
+        if len(data) < stored:
+            damage = f"cut at byte {offset}"
+            break
+        if zlib.crc32(data) != crc:
+            damage = f"damaged at byte {offset}"
+            continue
+        if kind == BLOCKS:
+            if number in found:
+                found[number].frames.append((offset + FRAME.size, stored, raw))
+                found[number].size += stored
+            continue
+        content = _content(data, raw)
+        if content is None:
+            damage = f"damaged at byte {offset}"
+            continue
+        if kind == PROCESS:
+            process = ProcessHead.parse(content)
+            if process and number in found:
+                found[number].head, found[number].page = process, content
+            elif process:
+                found[number] = Process(number, process, content)
+        elif kind == MAPS and number in found:
+            found[number].maps = content
+        elif kind == END:
+            summary = _json(content)
+            damage = damage if summary else f"damaged at byte {offset}"
+    if not summary and not damage:
+        damage = "masu record did not end"
+    return Trace(path, list(found.values()), bool(summary), damage, summary)

@@ -1,0 +1,99 @@
+"""masu report: what is planted in a program is on its page."""
+
+import html
+import re
+import subprocess
+
+import pytest
+from conftest import MASU
+
+PLANTED = r"""
+#include <pthread.h>
+#include <stdlib.h>
+enum { POOL = 3000, ROUNDS = 20, ARENA = 500, HANDED = 2000 };
+static void *pool[POOL], *arena[ARENA], *handed[HANDED];
+__attribute__((noinline)) void *from_pool(void) { void *p = malloc(48); __asm__ volatile("" : "+r"(p)); return p; }
+__attribute__((noinline)) void *from_arena(int i) { void *p = malloc(16 + i % 200); __asm__ volatile("" : "+r"(p)); return p; }
+__attribute__((noinline)) void *from_scope(int i) { void *p = malloc(1000 + i % 7 * 100); __asm__ volatile("" : "+r"(p)); return p; }
+__attribute__((noinline)) void *for_another(void) { void *p = malloc(300); __asm__ volatile("" : "+r"(p)); return p; }
+static void *give(void *unused) { for (int i = 0; i < HANDED; i++) free(handed[i]); return unused; }
+int main(void) {
+  for (int i = 0; i < POOL; i++) pool[i] = from_pool();
+  for (int i = 0; i < 10 * POOL; i++) { int k = i * 7919 % POOL; free(pool[k]); pool[k] = from_pool(); }
+  for (int r = 0; r < ROUNDS; r++) {
+    for (int i = 0; i < ARENA; i++) arena[i] = from_arena(i);
+    for (int i = 0; i < ARENA; i++) free(arena[i]);
+  }
+  for (int i = 0; i < 3000; i++) free(from_scope(i));
+  for (int i = 0; i < HANDED; i++) handed[i] = for_another();
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, give, NULL)) return 1;
+  pthread_join(thread, NULL);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def pages(compile_program, tmp_path_factory):
+    """The page with call stacks and the one without."""
+    program = compile_program(PLANTED, "-fno-builtin", "-pthread", "-rdynamic")
+    folder = tmp_path_factory.mktemp("report")
+    found = {}
+    for name, options in (("stacks", ["--stacks"]), ("plain", [])):
+        trace = folder / f"{name}.trace"
+        subprocess.run([MASU, "record", *options, "-o", trace, "--", program], check=True, capture_output=True)
+        run = subprocess.run([MASU, "report", "-n", "2", trace], check=True, capture_output=True, text=True)
+        found[name] = ((folder / f"{name}.trace.html").read_text(), run)
+    return found
+
+
+def row(page, site):
+    """The cells of the row of gains that this site is in."""
+    gains = page.split("What would gain", 1)[1].split("</table>", 1)[0]
+    for text in gains.split("<tr>"):
+        if site in text.split("</summary>")[0]:
+            return re.sub(r"<[^>]*>", " ", text.split("</td>", 1)[1])
+    raise AssertionError(f"{site} is in no row")
+
+
+def test_sites_that_would_gain_by_a_form_are_named(pages):
+    page, _ = pages["stacks"]
+    assert "pool" in row(page, "from_pool")
+    assert "arena" in row(page, "from_arena")
+    assert "500 at a time" in row(page, "from_arena")
+    assert "scope" in row(page, "from_scope")
+    assert "shared" in row(page, "for_another")
+
+
+def test_without_stacks_sizes_take_their_place(pages):
+    page, _ = pages["plain"]
+    assert "pool" in row(page, "blocks of 48 bytes")
+    assert "masu record --stacks" in page
+
+
+def test_the_page_needs_no_network_and_the_advice_is_also_printed(pages):
+    page, run = pages["stacks"]
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "@import" not in page
+    first = run.stdout.splitlines()[0]
+    assert first.startswith(("Best by time", "No difference"))
+    assert first.split(".")[0] in html.unescape(page)
+    assert "From thread to thread" in page
+    assert page.count("<svg") >= 7
+
+
+def test_a_trace_that_is_none(masu, tmp_path):
+    (tmp_path / "it").write_text("nothing")
+    result = masu("report", tmp_path / "it")
+    assert result.returncode == 125
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "it.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_named_before_allocators_are_tried(masu, tmp_path):
+    masu("record", "-o", tmp_path / "it.trace", "--", "true", check=True)
+    (tmp_path / "it.trace.html").mkdir()
+    result = masu("report", "--with", "none=/nowhere/lib.so", tmp_path / "it.trace")
+    assert result.returncode == 125
+    assert "Is a directory" in result.stderr

@@ -1,0 +1,183 @@
+"""masu tune: the size classes and options that fit a program, and what they save in it."""
+
+import random
+import re
+import subprocess
+
+import pytest
+from conftest import MASU
+
+from masu import tune
+from masu.replay import program
+
+ODD_SIZES = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+enum { N = 30000 };
+static char *small[N], *large[N];
+int main(void) {
+  char line[256];
+  for (int i = 0; i < N; i++) {
+    small[i] = memset(malloc(1040), 1, 1040);
+    if (i % 2) large[i] = memset(malloc(4112), 1, 4112);
+  }
+  for (int i = 0; i < N; i++) free(small[i]), free(large[i]);
+  for (FILE *status = fopen("/proc/self/status", "r"); fgets(line, sizeof line, status);)
+    if (!strncmp(line, "VmHWM:", 6)) printf("%d\n", atoi(line + 6));
+  return 0;
+}
+"""
+USUAL_SIZES = r"""
+#include <stdlib.h>
+#include <string.h>
+static char *held[40000];
+int main(void) {
+  for (int i = 0; i < 40000; i++) held[i] = memset(malloc(64), 1, 64);
+  for (int i = 0; i < 40000; i++) free(held[i]);
+  return 0;
+}
+"""
+
+
+def recorded(program_path, folder):
+    trace = folder / "it.trace"
+    subprocess.run([MASU, "record", "-o", trace, "--", program_path], check=True, capture_output=True)
+    return trace
+
+
+def peak_kib(masu, program_path, *options):
+    run = masu("run", *options, "--", program_path, check=True)
+    assert run.stderr == ""
+    return int(run.stdout)
+
+
+def test_odd_sizes_get_their_classes_and_the_program_saves_what_was_promised(masu, compile_program, tmp_path):
+    path = compile_program(ODD_SIZES, "-fno-builtin")
+    trace = recorded(path, tmp_path)
+    result = masu("tune", "-n", "5", trace, check=True, timeout=300)
+    written = tmp_path / "it.trace.options"
+    assert str(written) in result.stdout
+    assert f"masu run --options-file {written} -- PROGRAM" in result.stdout
+    text = written.read_text()
+    assert "masu tune" in text and str(trace) in text and "5 rounds" in text
+    classes = re.search(r"^classes: (.*)$", text, re.M)[1].split()
+    assert {"1040", "4112"} <= set(classes)
+    ratio = float(re.search(r"peak memory: .*; ([0-9.]+) \(", text)[1])
+    assert ratio < 0.9
+    before, after = peak_kib(masu, path), peak_kib(masu, path, "--options-file", written)
+    assert abs(after / before - ratio) < 0.04  # the program itself is resident as well
+
+
+def test_where_nothing_is_to_be_gained_nothing_is_written(masu, compile_program, tmp_path):
+    trace = recorded(compile_program(USUAL_SIZES, "-fno-builtin"), tmp_path)
+    result = masu("tune", "-n", "5", trace, timeout=300)
+    assert result.returncode == 0
+    assert "No gain in memory beyond noise: nothing is written" in result.stdout
+    assert "tried other size classes" in result.stderr
+    assert not (tmp_path / "it.trace.options").exists()
+
+
+def test_options_are_tried_for_time_and_delays_only_in_the_programs_own_time(masu, compile_program, tmp_path):
+    trace = recorded(compile_program(USUAL_SIZES, "-fno-builtin"), tmp_path)
+    plain = masu("tune", "--for", "time", "-n", "5", trace, timeout=300, check=True)
+    assert "tried huge_pages:16" in plain.stderr
+    assert "purge_delay" not in plain.stderr
+    thinking = masu("tune", "--think", "-n", "5", trace, timeout=300, check=True)
+    assert "tried purge_delay:0" in thinking.stderr
+    assert "huge_pages" not in thinking.stderr
+
+
+def test_a_trace_that_is_none_and_a_folder_that_is_none(masu, compile_program, tmp_path):
+    (tmp_path / "it").write_text("nothing")
+    result = masu("tune", tmp_path / "it")
+    assert result.returncode == 125
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "it.options").exists()
+    result = masu("tune", tmp_path / "missing")
+    assert result.returncode == 125
+    assert result.stderr.count("\n") == 1
+
+
+# ---- The choice ----
+
+
+def is_list_of_classes(classes):
+    return (
+        len(classes) == tune.CLASSES
+        and classes[0] == 8
+        and set(tune.POWERS) <= set(classes)
+        and all(a < b and b % 16 == 0 for a, b in zip(classes, classes[1:]))
+        and classes[-1] == 32768
+    )
+
+
+def some_loads(seed):
+    draw = random.Random(seed)
+    return [{draw.randint(0, 40000): draw.choice((0, 1, 50, 20000)) * draw.random() for _ in range(draw.choice((0, 3, 200)))}
+            for _ in range(2)]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_library_takes_whatever_is_chosen(masu, tmp_path, library, seed):
+    loads = some_loads(seed)
+    classes = tune.choose_classes(*loads)
+    assert is_list_of_classes(classes)
+    file = tmp_path / "it.options"
+    file.write_text(tune.Settings(classes=tuple(classes)).text())
+    sizes = [s for size in classes for s in (size, size + 1) if s <= 32768]
+    run = subprocess.run(
+        [program("trace_usable")], input="".join(f"{s}\n" for s in sizes), text=True, capture_output=True, check=True,
+        env={"LD_PRELOAD": library, "MASU_OPTIONS_FILE": str(file)},
+    )  # fmt: skip
+    assert run.stderr == ""
+    assert [int(n) for n in run.stdout.split()] == [min(c for c in classes if c >= s) for s in sizes]
+
+
+def test_the_default_ones_are_the_librarys(library):
+    sizes = "".join(f"{s}\n" for s in tune.DEFAULT)
+    run = subprocess.run([program("trace_usable")], input=sizes, text=True, capture_output=True, check=True,
+                         env={"LD_PRELOAD": library})  # fmt: skip
+    assert tuple(map(int, run.stdout.split())) == tune.DEFAULT
+    assert is_list_of_classes(tune.DEFAULT)
+
+
+def test_more_odd_sizes_than_classes_lose_little():
+    """200 sizes spread evenly: no list of 41 loses nothing, the default one loses much more."""
+    draw = random.Random(1)
+    load = {draw.randrange(1000, 2000): 1000.0 for _ in range(200)}
+    assert tune.lost(tune.choose_classes(load), load) < 0.25 * tune.lost(tune.DEFAULT, load)
+
+
+def test_a_few_blocks_get_no_slab_of_their_own():
+    many, few = {1040: 50000.0}, {1056 + 16 * i: 1.0 for i in range(20)}
+    classes = tune.choose_classes(many | few)
+    assert 1040 in classes
+    assert len([c for c in classes if 1040 < c < 1380]) < 4
+
+
+# ---- masu run ----
+
+
+def test_run_passes_the_file_on_by_its_absolute_path(masu, tmp_path):
+    (tmp_path / "some.options").write_text("verbose:1\n")
+    result = masu("run", "--options-file", "some.options", "--", "sh", "-c", "echo $MASU_OPTIONS_FILE", cwd=tmp_path)
+    assert result.stdout == f"{tmp_path}/some.options\n"
+    assert "allocates from masu" in result.stderr
+    quiet = masu("run", "--options-file", "some.options", "--options", "verbose:0", "--", "true", cwd=tmp_path)
+    assert quiet.stderr == ""
+
+
+def test_run_with_a_file_that_cannot_be_read(masu, tmp_path):
+    result = masu("run", "--options-file", tmp_path / "missing", "--", "true")
+    assert result.returncode == 125
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_a_file_says_that_is_not_understood_is_named_with_its_line(masu, tmp_path):
+    (tmp_path / "it").write_text("# comment\nclasses: 8 17\nverbos:1\n")
+    result = masu("run", "--options-file", tmp_path / "it", "--", "true")
+    assert result.returncode == 0
+    first, second = result.stderr.splitlines()
+    assert f"{tmp_path}/it:2: classes: 17" in first
+    assert f"{tmp_path}/it:3: unknown option 'verbos'" in second
