@@ -98,11 +98,11 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
 static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
   if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block, 1))
     return p;
+  if (!p)
+    return masu_fixed_alloc(pool, size);
   void *q = masu_fixed_realloc_slow(pool, p, size);
-  if (q) {
-    MASU_COUNT(pool->taken += (size_t)masu_fixed_owns(pool, q));
-    MASU_COUNT(pool->given += (size_t)masu_fixed_owns(pool, p));
-  }
+  if (q && masu_fixed_owns(pool, p))
+    MASU_COUNT(pool->given++);
   return q;
 }
 

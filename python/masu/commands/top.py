@@ -1,0 +1,37 @@
+"""masu top"""
+
+from __future__ import annotations
+
+import click
+
+from masu.help import Command
+from masu.messages import MASU_FAILED, fail
+
+
+@click.command(cls=Command, example="masu top $(pidof redis-server)")
+@click.argument("pid", type=int, required=False)
+def top(pid: int | None) -> None:
+    """Shows process PID while it runs: live and resident memory over time, rates, size classes,
+    threads, named heaps. Without PID, the process that shows its figures. It runs on masu with
+    the option live."""
+    from masu import live
+
+    if pid is None:
+        pids = live.processes()
+        if not pids:
+            fail("top: no process of this user shows its figures: masu run --live -- PROGRAM", MASU_FAILED)
+        if len(pids) > 1:
+            fail(f"top: which one? {' '.join(map(str, pids))}", MASU_FAILED)
+        pid = pids[0]
+    try:
+        page = live.Page(pid)
+        page.read()
+    except live.NotLive as why:
+        fail(f"top: {why}", MASU_FAILED)
+
+    from masu.top import Top
+
+    with page:
+        why = Top(page).run()
+    if why:
+        fail(f"top: {why}", MASU_FAILED)

@@ -1,0 +1,316 @@
+"""The page on which a process that runs on masu with the option `live` shows its figures:
+docs/live-page.md. What its tables and columns are stands on the page itself."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import platform
+import re
+import struct
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+VERSION = 1
+MAGIC = b"masulive"
+SHM = Path("/dev/shm")
+NAME = re.compile(r"masu-(\d+)-(\d+)-(\d+)$")
+
+# Of the page's head, as in src/observe/live.h.
+ASKED, SEQUENCE, READ_NS, REQUEST, NUMBER, DONE, WHY, ANSWER = 32, 36, 40, 48, 52, 56, 60, 64
+COUNTS, MASU, PROGRAM, TABLES, COLUMNS = 72, 80, 96, 384, 1152
+TABLE = struct.Struct("16s8I")
+COLUMN = struct.Struct("16sII56s")
+
+TEXT, LABEL, COUNT, BYTES, COUNT_SUM, BYTES_SUM = range(6)
+PURGE, MEASURE = 1, 2
+
+PATIENCE_S = 5.0
+FUTEX_WAKE = 1
+SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine())
+
+
+class NotLive(Exception):
+    """Why there are no figures, in one line."""
+
+
+@dataclass
+class Column:
+    name: str
+    unit: int
+    offset: int
+    meaning: str
+
+    @property
+    def is_bytes(self) -> bool:
+        return self.unit in (BYTES, BYTES_SUM)
+
+    @property
+    def only_grows(self) -> bool:
+        return self.unit in (COUNT_SUM, BYTES_SUM)
+
+    @property
+    def is_label(self) -> bool:
+        return self.unit in (TEXT, LABEL)
+
+
+@dataclass
+class Table:
+    name: str
+    columns: list[Column]
+    offset: int
+    row_size: int
+    most: int
+
+    @property
+    def is_single(self) -> bool:
+        return self.most == 1
+
+
+@dataclass
+class Figures:
+    """Of one moment."""
+
+    pid: int
+    program: str
+    masu: str
+    time_s: float
+    tables: dict[str, Table]
+    rows: dict[str, list[dict]] = field(default_factory=dict)
+    more: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def process(self) -> dict:
+        return self.rows["process"][0]
+
+    def as_json(self) -> dict:
+        """As masu_stats_print has it."""
+        out: dict = {"version": self.masu, "pid": self.pid, "program": self.program}
+        for name, table in self.tables.items():
+            if not table.is_single:
+                out[name] = self.rows[name]
+                out[f"{name}_more"] = self.more[name]
+            elif self.rows[name]:
+                out[name] = self.rows[name][0]
+        return out
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _state_and_start(pid: int) -> tuple[str, int]:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return fields[0], int(fields[19])
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return _state_and_start(pid)[0] in "ZX"
+    except OSError:
+        return True
+
+
+def _where(pid: int) -> tuple[str, int]:
+    """The path of the page, as the process sees it, and its inode."""
+    if has_ended(pid):
+        raise NotLive(f"there is no process {pid}")
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except PermissionError:
+        raise NotLive(f"process {pid} belongs to another user: only that user and root may look") from None
+    except OSError:
+        raise NotLive(f"process {pid} has ended") from None
+    runs_on_masu = False
+    for line in maps.splitlines():
+        words = line.split(None, 5)
+        path = words[5] if len(words) > 5 else ""
+        if NAME.search(path.removesuffix(" (deleted)")) and "s" in words[1]:
+            return path.removesuffix(" (deleted)"), int(words[4])
+        runs_on_masu |= "/libmasu" in path
+    if runs_on_masu:
+        raise NotLive(f"process {pid} runs on masu without the option live; start it by: masu run --live -- PROGRAM")
+    raise NotLive(f"process {pid} does not run on masu")
+
+
+def _open(pid: int) -> int:
+    path, inode = _where(pid)
+    for name in (f"/proc/{pid}/root{path}", path):  # the first also from outside of a container
+        try:
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        if os.fstat(fd).st_ino == inode:
+            return fd
+        os.close(fd)
+    if has_ended(pid):
+        raise NotLive(f"process {pid} has ended")
+    raise NotLive(f"the page of process {pid}, {path}, can't be opened")
+
+
+class Page:
+    def __init__(self, pid: int):
+        if SYS_FUTEX is None:
+            raise NotLive(f"not known for this processor: {platform.machine()}")
+        self.pid = pid
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._file = _open(pid)
+        try:
+            size = os.fstat(self._file).st_size
+            if size < COLUMNS:
+                raise NotLive(f"process {pid} is only just starting")
+            self._map = mmap.mmap(self._file, size)
+        except BaseException:
+            os.close(self._file)
+            raise
+        try:
+            self._read_head()
+        except (struct.error, NotLive) as error:
+            self.close()
+            raise error if isinstance(error, NotLive) else NotLive(f"the page of process {pid} is damaged") from None
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._file)
+
+    def _number(self, offset: int, kind: str = "I") -> int:
+        return struct.unpack_from(kind, self._map, offset)[0]
+
+    def _read_head(self) -> None:
+        if self._map[:8] != MAGIC:
+            raise NotLive(f"the page of process {self.pid} is damaged")
+        version = self._number(8)
+        if version != VERSION:
+            raise NotLive(f"process {self.pid} shows version {version} of the page, this masu reads {VERSION}")
+        self.program = _text(self._map[PROGRAM : PROGRAM + 32])
+        self.masu = _text(self._map[MASU : MASU + 16])
+        tables, columns = struct.unpack_from("II", self._map, COUNTS)
+        all_columns = []
+        for i in range(columns):
+            name, unit, offset, meaning = COLUMN.unpack_from(self._map, COLUMNS + i * COLUMN.size)
+            all_columns.append(Column(_text(name), unit, offset, _text(meaning)))
+        self.tables: dict[str, Table] = {}
+        self._entries: dict[str, int] = {}
+        for i in range(tables):
+            at = TABLES + i * TABLE.size
+            name, first, count, offset, row_size, most, *_ = TABLE.unpack_from(self._map, at)
+            self.tables[_text(name)] = Table(_text(name), all_columns[first : first + count], offset, row_size, most)
+            self._entries[_text(name)] = at
+
+    # ---- Asking ----
+
+    def _ring(self) -> None:
+        struct.pack_into("I", self._map, ASKED, (self._number(ASKED) + 1) & 0xFFFFFFFF)
+        word = ctypes.c_uint32.from_buffer(self._map, ASKED)
+        try:
+            self._libc.syscall(SYS_FUTEX, ctypes.byref(word), FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
+        finally:
+            del word  # else the map can't be closed
+
+    def _wait(self, done) -> None:
+        """Rings until done() is true: another reader may have changed the word at the same moment."""
+        start = time.monotonic()
+        ring_at = start
+        while not done():
+            now = time.monotonic()
+            if now >= ring_at:
+                self._ring()
+                ring_at = now + 0.2
+            if has_ended(self.pid):
+                raise NotLive(f"process {self.pid} has ended")
+            if now - start > PATIENCE_S:
+                raise NotLive(f"process {self.pid} does not answer; is it stopped?")
+            time.sleep(0.002)
+
+    def read(self) -> Figures:
+        """New figures."""
+        before = self._number(SEQUENCE)
+        self._wait(lambda: self._number(SEQUENCE) != before and not self._number(SEQUENCE) & 1)
+        for _ in range(1000):
+            sequence = self._number(SEQUENCE)
+            copy = bytes(self._map)
+            if not sequence & 1 and self._number(SEQUENCE) == sequence:
+                return self._parse(copy)
+            time.sleep(0.001)
+        raise NotLive(f"the page of process {self.pid} does not hold still")
+
+    def _parse(self, copy: bytes) -> Figures:
+        out = Figures(self.pid, self.program, self.masu, struct.unpack_from("Q", copy, READ_NS)[0] / 1e9, self.tables)
+        try:
+            for name, table in self.tables.items():
+                *_, rows, more, _ = TABLE.unpack_from(copy, self._entries[name])
+                out.more[name] = more
+                out.rows[name] = [
+                    {c.name: self._value(copy, table.offset + n * table.row_size + c.offset, c) for c in table.columns}
+                    for n in range(min(rows, table.most))
+                ]
+        except struct.error:
+            raise NotLive(f"the page of process {self.pid} is damaged") from None
+        return out
+
+    @staticmethod
+    def _value(copy: bytes, at: int, column: Column):
+        if column.unit == TEXT:
+            return _text(copy[at : at + 32])
+        return struct.unpack_from("Q", copy, at)[0]
+
+    def request(self, kind: int) -> int:
+        """The answer. Requests of several readers come one after the other."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            number = (self._number(DONE) + 1) & 0xFFFFFFFF
+            struct.pack_into("I", self._map, REQUEST, kind)
+            struct.pack_into("I", self._map, NUMBER, number)
+            self._wait(lambda: self._number(DONE) == number)
+            why = self._number(WHY)
+            if why:
+                raise NotLive(f"process {self.pid}: {os.strerror(why)}")
+            return self._number(ANSWER, "Q")
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+# ---- All of them ----
+
+
+def sweep() -> None:
+    """Removes the pages of processes of this user that ended without being able to."""
+    for path in SHM.glob(f"masu-{os.geteuid()}-*"):
+        match = NAME.match(path.name)
+        if not match:
+            continue
+        pid, started = int(match[2]), int(match[3])
+        try:
+            gone = has_ended(pid) or _state_and_start(pid)[1] != started
+            if gone and path.lstat().st_uid == os.geteuid():
+                path.unlink()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESRCH):
+                raise
+
+
+def processes() -> list[int]:
+    """Those that show their figures to this user."""
+    sweep()
+    found = []
+    for path in SHM.glob("masu-*"):
+        match = NAME.match(path.name)
+        if not match or not os.access(path, os.R_OK | os.W_OK):
+            continue
+        try:
+            _where(int(match[2]))
+        except NotLive:
+            continue
+        found.append(int(match[2]))
+    return sorted(set(found))

@@ -1,0 +1,58 @@
+"""The live page in the words of Prometheus: every number of every table is a metric, named after
+table and column; what names a row is a label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from masu import live
+
+
+class Collector:
+    """One that ends, or never was, is left out; why stands in `failed`."""
+
+    def __init__(self, pids: tuple[int, ...]):
+        self._pids = pids
+        self.failed: list[str] = []
+
+    def _read(self) -> list[live.Figures]:
+        self.failed, read = [], []
+        for pid in self._pids or live.processes():
+            try:
+                with live.Page(pid) as page:
+                    read.append(page.read())
+            except live.NotLive as why:
+                self.failed.append(str(why))
+        return read
+
+    def collect(self) -> Iterator[Metric]:
+        metrics: dict[str, Metric] = {}
+        for figures in self._read():
+            for table in figures.tables.values():
+                _add(metrics, figures, table)
+        yield from metrics.values()
+
+
+def _add(metrics: dict[str, Metric], figures: live.Figures, table: live.Table) -> None:
+    prefix = "masu_" if table.name == "process" else f"masu_{table.name}_"
+    labels = [c for c in table.columns if c.is_label]
+    names = ["pid", "program", *(c.name for c in labels)]
+    for column in table.columns:
+        if column.is_label:
+            continue
+        name = prefix + column.name + "_bytes" * (column.is_bytes and not column.name.endswith("_bytes"))
+        kind = CounterMetricFamily if column.only_grows else GaugeMetricFamily
+        metric = metrics.setdefault(name, kind(name, column.meaning, labels=names))
+        for values, number in _rows(figures, table, labels, column):
+            metric.add_metric([str(figures.pid), figures.program, *values], number)
+
+
+def _rows(figures: live.Figures, table: live.Table, labels: list[live.Column], column: live.Column):
+    """Rows of the same name, as two named heaps may have, are one."""
+    sums: dict[tuple[str, ...], int] = {}
+    for row in figures.rows[table.name]:
+        key = tuple(str(row[c.name]) for c in labels)
+        sums[key] = sums.get(key, 0) + row[column.name]
+    return sums.items()

@@ -1,0 +1,230 @@
+"""Heap profiles: names for their addresses, and what they say by function, call site and thread."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from masu.pprof import BadProfile, Strings, read
+from masu.symbols import Mapping, Symbols
+
+VIEWS = {
+    "in-use": ("inuse_space", "inuse_objects"),
+    "allocated": ("alloc_space", "alloc_objects"),
+    "peak": ("peak_space", "peak_objects"),
+    "lifetime": ("lifetime", "freed_objects"),
+}
+"""What a view weighs, and its count of blocks: sample types."""
+LITTLE = 0.1
+"""Of the peak: with less than that in use at the end, the peak tells more."""
+
+SITE_FRAMES = 4
+CUT = 64
+"""So many frames the library keeps of a stack, the innermost (STACK_MOST)."""
+DEEPER = "[deeper calls]"
+OWN = re.compile(
+    r"stack_capture|observe_taken|sampled_|operator new|"
+    r"(masu_|__libc_|__)?(malloc|calloc|realloc|aligned|memalign|posix_memalign|p?valloc|take_large)"
+)
+"""Of masu, where it is part of the program: the innermost frames from stack_capture on."""
+
+
+# ---- Names ----
+
+
+def symbolize(profile) -> list[str]:
+    """Gives the locations names, as far as there are some, and takes out masu's own frames. Returns the
+    files that are others than those that the program ran."""
+    strings = Strings(profile)
+    code = [
+        Mapping(m.memory_start, m.memory_limit, m.file_offset, strings[m.filename], strings[m.build_id])
+        for m in profile.mapping if not m.has_functions
+    ]  # fmt: skip
+    symbols, mappings = Symbols(code), {m.id: m for m in profile.mapping}
+    functions = {(f.name, f.filename): f.id for f in profile.function}
+    fresh = itertools.count(max(functions.values(), default=0) + 1)
+    for location in profile.location:
+        name = "" if location.line else symbols.function(location.address)
+        if not name:
+            continue
+        mapping = mappings[location.mapping_id]
+        mapping.has_functions = True
+        key = (strings.place(name), mapping.filename)
+        if key not in functions:
+            functions[key] = next(fresh)
+            profile.function.add(id=functions[key], name=key[0], system_name=key[0], filename=key[1])
+        location.line.add(function_id=functions[key])
+    _drop_own(profile, strings, mappings)
+    return sorted(symbols.others)
+
+
+def _drop_own(profile, strings: Strings, mappings: dict) -> None:
+    names = {f.id: strings[f.name] for f in profile.function}
+    own = {id for id, m in mappings.items() if Path(strings[m.filename]).name.startswith("libmasu")}
+    at = {l.id: l for l in profile.location}
+    name_of = {id: names[l.line[0].function_id] if l.line else "" for id, l in at.items()}
+    for sample in profile.sample:
+        ids = list(sample.location_id)
+        count = 0
+        while count < len(ids) and at[ids[count]].mapping_id in own:
+            count += 1
+        if not count and ids and name_of[ids[0]].startswith("stack_capture"):
+            while count < len(ids) and OWN.match(name_of[ids[count]]):
+                count += 1
+        if count:
+            del sample.location_id[:count]
+
+
+# ---- What it says ----
+
+
+@dataclass
+class Row:
+    """Of a function, or of a thread."""
+
+    name: str
+    flat: Counter[str] = field(default_factory=Counter)
+    """What it allocated itself, by sample type."""
+    total: Counter[str] = field(default_factory=Counter)
+    """And what those that it called did."""
+
+
+@dataclass
+class Heap:
+    """Estimates."""
+
+    stacks: dict[tuple[str, ...], Counter[str]]
+    """From the outermost call inwards; the values by sample type."""
+    types: set[str]
+    interval: int
+    """Bytes between two samples, on average."""
+    seconds: float
+
+    def total(self, kind: str) -> int:
+        return sum(values[kind] for values in self.stacks.values())
+
+    def kinds(self, view: str) -> tuple[str, str]:
+        weight, blocks = VIEWS[view]
+        if not {weight, blocks} <= self.types:
+            there = ", ".join(v for v, types in VIEWS.items() if self.types.issuperset(types))
+            raise BadProfile(f"has no view {view}" + (f", but {there}" if there else ": it is no heap profile"))
+        return weight, blocks
+
+    def telling(self) -> str:
+        """The view to show when none was asked for."""
+        there = [view for view, types in VIEWS.items() if self.types.issuperset(types)]
+        if {"in-use", "peak"} <= set(there) and self.total("inuse_space") < LITTLE * self.total("peak_space"):
+            return "peak"
+        return there[0] if there else "in-use"
+
+    def rows(self, outermost: bool = False) -> list[Row]:
+        """Of each function; else of the outermost frames, which may be threads."""
+        rows: dict[str, Row] = {}
+        for frames, values in self.stacks.items():
+            for name in {frames[0]} if outermost else set(frames):
+                rows.setdefault(name, Row(name)).total.update(values)
+            rows[frames[0] if outermost else frames[-1]].flat.update(values)
+        return list(rows.values())
+
+    def sites(self, kind: str) -> Counter[tuple[str, ...]]:
+        """By the innermost frames."""
+        sites: Counter[tuple[str, ...]] = Counter()
+        for frames, values in self.stacks.items():
+            sites[frames[-SITE_FRAMES:]] += values[kind]
+        return sites
+
+    def minus(self, before: Heap) -> Heap:
+        stacks = {frames: Counter(values) for frames, values in self.stacks.items()}
+        for frames, values in before.stacks.items():
+            stacks.setdefault(frames, Counter()).subtract(values)
+        return Heap(stacks, self.types & before.types, self.interval, self.seconds)
+
+
+def load(path: Path) -> tuple[object, list[str]]:
+    """The profile in a file, with names, and the files that were not used for them."""
+    try:
+        profile = read(path)
+    except OSError as error:
+        raise BadProfile(error.strerror or str(error)) from None
+    return profile, symbolize(profile)
+
+
+def heap(profile, by_thread: bool = False) -> Heap:
+    strings = Strings(profile)
+    types = [strings[t.type] for t in profile.sample_type]
+    name_of = _location_names(profile, strings)
+    stacks: dict[tuple[str, ...], Counter[str]] = {}
+    for sample in profile.sample:
+        frames = [name for id in reversed(sample.location_id) for name in name_of[id]] or ["?"]
+        if len(sample.location_id) == CUT:
+            frames.insert(0, DEEPER)
+        if by_thread:
+            thread = next((strings[l.str] for l in sample.label if strings[l.key] == "thread"), "")
+            frames.insert(0, f"thread {thread or '?'}")
+        values = stacks.setdefault(tuple(frames), Counter())
+        for kind, value in zip(types, sample.value):
+            values[kind] += value
+    return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9)
+
+
+def _location_names(profile, strings: Strings) -> dict[int, list[str]]:
+    """From the outermost inwards: functions that the compiler put into each other have one location."""
+    functions = {f.id: strings[f.name] for f in profile.function}
+    mappings = {m.id: m for m in profile.mapping}
+    found = {}
+    for location in profile.location:
+        names = [functions[line.function_id] for line in reversed(location.line) if line.function_id]
+        if not names:
+            mapping = mappings.get(location.mapping_id)
+            where = mapping and os.path.basename(strings[mapping.filename])
+            offset = location.address - mapping.memory_start + mapping.file_offset if mapping else 0
+            names = [f"{where}+0x{offset:x}" if where else f"0x{location.address:x}"]
+        found[location.id] = names
+    return found
+
+
+# ---- Forms ----
+
+
+def folded(heap: Heap, kind: str) -> Iterator[str]:
+    """A line for each stack, with KiB. What rounds to none is left out."""
+    for frames, values in sorted(heap.stacks.items()):
+        kib = (values[kind] + 512) // 1024
+        if kib > 0:
+            yield ";".join(" ".join(name.replace(";", ":").split()) for name in frames) + f" {kib}"
+
+
+def tree(stacks: dict[tuple[str, ...], Counter[str]], kinds: list[str]) -> dict:
+    """All stacks as one, for the page: nodes in order, each behind its parent, the first for all; and for
+    those where something was allocated its number and the values of these sample types."""
+    names: dict[str, int] = {"all": 0}
+    nodes: dict[tuple[str, ...], int] = {(): 0}
+    name, parent, own = [0], [0], []
+    for frames, values in sorted(stacks.items()):
+        for depth in range(len(frames)):
+            path = frames[: depth + 1]
+            if path not in nodes:
+                nodes[path] = len(nodes)
+                name.append(names.setdefault(path[-1], len(names)))
+                parent.append(nodes[path[:-1]])
+        own.append([nodes[frames], *(values[kind] for kind in kinds)])
+    return {"kinds": kinds, "names": list(names), "name": name, "parent": parent, "own": own}
+
+
+def size(n: float) -> str:
+    for unit, scale in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if abs(n) >= 1 << scale:
+            return f"{n / (1 << scale):.1f} {unit}"
+    return f"{n:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    for unit, scale in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -1,0 +1,175 @@
+"""Runs a program with the heap profiler on, and takes up the profiles that it and its processes write."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from masu.pprof import BadProfile, write
+from masu.profile import Heap, heap, load
+
+KEPT_S = 5
+"""Of a program that is killed there is a profile not older than that, as long as it allocates."""
+GRACE_S = 1.0
+POLL_S = 0.02
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""Which sends them to the program itself."""
+NAME = re.compile(r"^(.*)\.(\d+)(?:-(\d+))?\.heap\.pb$")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file as the library wrote it."""
+
+    path: Path
+    program: str
+    process: int
+    number: str
+    """"": the last one, written when the process ended."""
+    time: float
+
+
+@dataclass
+class Taken:
+    """What became of them."""
+
+    status: int
+    """As subprocess has it: minus the signal, if one ended the program."""
+    files: list[tuple[Path, Heap]] = field(default_factory=list)
+    """The last profile of each process, the program's own first."""
+    numbered: int = 0
+    empty: int = 0
+    """Processes that allocated too little to be sampled."""
+    own: bool = False
+    """The program itself wrote one."""
+    at_end: bool = False
+    others: set[str] = field(default_factory=set)
+    """Files that are no longer those that ran."""
+    running: int = 0
+    problems: list[str] = field(default_factory=list)
+    left: Path | None = None
+    """The folder, if something is still in it."""
+
+
+def folder_for(program: str, output: Path | None) -> Path:
+    """Where the processes write; beside what is made of it."""
+    beside = output.parent if output else Path.cwd()
+    return Path(tempfile.mkdtemp(prefix=f"{os.path.basename(program)}.", suffix=".profile", dir=beside)).resolve()
+
+
+def run(start: Callable[..., subprocess.Popen], folder: Path, output: Path | None, keep_all: bool) -> Taken:
+    """start(preexec_fn) starts the program. keep_all: also the profiles that are written meanwhile."""
+    process, status = _wait(start, folder, keep_all)
+    until = time.monotonic() + GRACE_S
+    while (running := _running(folder)) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    taken = Taken(status, running=running)
+    beside = output.parent if output else Path()
+    found = _written(folder)
+    for last in sorted(_last(found), key=lambda w: (w.process != process, w.process)):
+        own = last.process == process
+        if own:
+            taken.own, taken.at_end = True, not last.number
+        path = output if own and output else beside / f"{last.program}.{last.process}.heap.pb.gz"
+        made = _take(last, path, taken, even_empty=own)
+        if made:
+            taken.files.append((path, made))
+    for one in set(found).difference(_last(found)) if keep_all else ():
+        if _take(one, beside / f"{one.path.name}.gz", taken, even_empty=True):
+            taken.numbered += 1
+    if not taken.running and not taken.problems:
+        shutil.rmtree(folder, ignore_errors=True)
+    taken.left = folder if folder.exists() else None
+    return taken
+
+
+def _wait(start: Callable[..., subprocess.Popen], folder: Path, keep_all: bool) -> tuple[int, int]:
+    """To the program's end, as a shell would: what the terminal sends is not for us."""
+    started: list[subprocess.Popen] = []
+    before = {n: signal.signal(n, signal.SIG_IGN) for n in OF_THE_TERMINAL}
+    for number in FORWARDED:
+        before[number] = signal.getsignal(number)
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, lambda n, _: started and started[0].send_signal(n))
+    ended = threading.Event()
+    try:
+        started.append(start(lambda: [signal.signal(n, handler) for n, handler in before.items()]))
+        if not keep_all:
+            threading.Thread(target=_forget_old, args=(folder, ended), daemon=True).start()
+        started[0].wait()
+    finally:
+        ended.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return started[0].pid, started[0].returncode
+
+
+def _forget_old(folder: Path, ended: threading.Event) -> None:
+    """Of the numbered files of a process only the newest is of use."""
+    while not ended.wait(KEPT_S):
+        found = _written(folder)
+        last = _last(found)
+        for one in found:
+            if one.number and one not in last:
+                one.path.unlink(missing_ok=True)
+
+
+def _written(folder: Path) -> list[Written]:
+    found = []
+    for path in folder.iterdir():
+        match = NAME.match(path.name)
+        if match:
+            try:
+                found.append(Written(path, match[1], int(match[2]), match[3] or "", path.stat().st_mtime))
+            except FileNotFoundError:  # forgotten meanwhile
+                pass
+    return found
+
+
+def _last(found: list[Written]) -> list[Written]:
+    """Of each process."""
+    last: dict[int, Written] = {}
+    for one in sorted(found, key=lambda w: (w.time, w.number == "", w.number)):
+        last[one.process] = one
+    return list(last.values())
+
+
+def _take(one: Written, path: Path, taken: Taken, even_empty: bool) -> Heap | None:
+    try:
+        profile, others = load(one.path)
+        if profile.sample or even_empty:
+            write(path, profile)
+        else:
+            taken.empty += 1
+        one.path.unlink()
+    except BadProfile as problem:
+        taken.problems.append(f"{one.path}: {problem}")
+        return None
+    except OSError as error:
+        taken.problems.append(f"{path}: {error.strerror}")
+        return None
+    taken.others.update(others)
+    return heap(profile) if profile.sample or even_empty else None
+
+
+def _running(folder: Path) -> int:
+    """Processes of the family that have not ended."""
+    wanted, count = os.fsencode(f"\0MASU_PROFILE={folder}\0"), 0
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                with open(f"/proc/{entry.name}/environ", "rb") as file:
+                    count += wanted in b"\0" + file.read()
+            except OSError:  # somebody else's, or it has ended
+                pass
+    return count

@@ -1,0 +1,71 @@
+"""Heap profiles as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.table import Table
+from rich.text import Text
+
+from masu.profile import VIEWS, Heap, duration, size
+
+TITLES = {"in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes"}
+
+
+def summary(heap: Heap) -> str:
+    parts = [
+        f"{size(heap.total(VIEWS[view][0]))} {title}"
+        for view, title in TITLES.items() if view != "lifetime" and VIEWS[view][0] in heap.types
+    ]  # fmt: skip
+    return ", ".join(parts) + (f", in {duration(heap.seconds)}" if heap.seconds else "")
+
+
+def functions(heap: Heap, view: str, *, by_thread: bool, cumulative: bool, count: int, growth: bool) -> Table:
+    """Those with most first; of growth what shrank comes last."""
+    weight, blocks = heap.kinds(view)
+    rank, whole = blocks if view == "lifetime" else weight, heap.total(weight)
+    rows = [row for row in heap.rows(by_thread) if row.total[rank] or row.flat[rank]]
+    rows.sort(key=lambda r: ((r.total if cumulative else r.flat)[rank], r.total[rank], r.name), reverse=True)
+
+    def cells(values: Counter[str]) -> list[str]:
+        if view == "lifetime":
+            return [f"{values[blocks]:,}", _mean_life(values, weight, blocks)]
+        share = [] if growth else [f"{100 * values[weight] / whole:.1f} %" if whole else ""]
+        return [_amount(values[weight], growth), *share]
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for side in ["flat"] if by_thread else ["flat", "cum"]:
+        columns = [f"{side} freed", f"{side} life"] if view == "lifetime" else [side] if growth else [side, f"{side} share"]
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+    if view != "lifetime":
+        table.add_column("flat blocks", justify="right", no_wrap=True)
+    table.add_column("thread" if by_thread else "function", overflow="fold")
+    for row in rows[:count]:
+        sides = [row.flat] if by_thread else [row.flat, row.total]
+        last = [] if view == "lifetime" else [f"{row.flat[blocks]:+,}" if growth else f"{row.flat[blocks]:,}"]
+        table.add_row(*(c for side in sides for c in cells(side)), *last, Text(row.name))
+    if len(rows) > count:
+        table.add_row(*[""] * (len(table.columns) - 1), Text(f"... and {len(rows) - count:,} more", style="dim"))
+    return table
+
+
+def sites(heap: Heap, view: str, count: int) -> Table:
+    weight, _ = heap.kinds(view)
+    whole = heap.total(weight)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(TITLES[view], justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("call site, and who called it", overflow="fold")
+    for frames, value in heap.sites(weight).most_common(count):
+        if value > 0:
+            table.add_row(size(value), f"{100 * value / whole:.1f} %", Text(" < ".join(reversed(frames))))
+    return table
+
+
+def _amount(n: int, growth: bool) -> str:
+    return ("+" if growth and n > 0 else "") + size(n)
+
+
+def _mean_life(values: Counter[str], weight: str, blocks: str) -> str:
+    return duration(values[weight] * 1e-9 / values[blocks]) if values[blocks] else ""

@@ -1,0 +1,164 @@
+"""The screen of masu top."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import DataTable, Footer, Sparkline, Static, TabbedContent, TabPane
+
+from masu import live
+from masu.shown import heading, shown, size
+
+EVERY_S = 0.5
+MOST = 120
+"""Samples that are kept, and shown: a minute."""
+RATE_S = 2.0
+"""Over so many seconds."""
+
+TABS = {
+    "class": "Size classes",
+    "heap": "Threads",
+    "named_heap": "Named heaps",
+    "form": "Pools and arenas",
+    "sized": "Sized blocks",
+}
+SORTED_BY = {"class": "live", "heap": "live", "named_heap": "used", "form": "held", "sized": "held"}
+
+FIGURES = [
+    ("free in slabs", "slab_free"),
+    ("empty slabs", "slab_spare"),
+    ("front", "front"),
+    ("idle", "idle"),
+    ("mappings kept", "kept"),
+    ("masu itself", "own"),
+]
+
+
+class Top(App):
+    """Ends with why the process shows no more, or None."""
+
+    CSS = """
+    #title { height: 1; padding: 0 1; text-style: bold; }
+    #curves { height: 7; }
+    .curve { width: 1fr; padding: 0 1; }
+    Sparkline { height: 5; }
+    #live > .sparkline--max-color { color: $success; }
+    #live > .sparkline--min-color { color: $success-darken-2; }
+    #resident > .sparkline--max-color { color: $primary; }
+    #resident > .sparkline--min-color { color: $primary-darken-2; }
+    #figures { height: 4; padding: 0 1; margin: 1 0 0 0; }
+    TabbedContent { height: 1fr; }
+    DataTable { height: 1fr; }
+    """
+    BINDINGS = [("p", "purge", "Give memory back"), ("space", "pause", "Pause"), ("q", "quit", "Quit")]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, page: live.Page):
+        super().__init__()
+        self._page = page
+        self._samples: deque[live.Figures] = deque(maxlen=MOST)
+        self._paused = False
+        self._message = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title")
+        with Horizontal(id="curves"):
+            for name in ("live", "resident"):
+                with Vertical(classes="curve"):
+                    yield Static(id=f"{name}-now")
+                    yield Sparkline([], summary_function=max, id=name)
+        yield Static(id="figures")
+        with TabbedContent():
+            for name, title in TABS.items():
+                with TabPane(title, id=f"tab-{name}"):
+                    yield DataTable(id=name, cursor_type="row", zebra_stripes=True)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        for name in TABS:
+            table = self.query_one(f"#{name}", DataTable)
+            for column in self._page.tables[name].columns:
+                table.add_column(_justified(heading(column.name), column))
+        self.refresh_figures()
+        self.set_interval(EVERY_S, self.refresh_figures)
+
+    def action_pause(self) -> None:
+        self._paused = not self._paused
+        self._message = "paused" if self._paused else ""
+        self._show_title()
+
+    def action_purge(self) -> None:
+        try:
+            self._message = f"{size(self._page.request(live.PURGE))} given back"
+        except live.NotLive as why:
+            self.exit(str(why))
+        self.refresh_figures()
+
+    def refresh_figures(self) -> None:
+        if self._paused:
+            return
+        try:
+            self._samples.append(self._page.read())
+        except live.NotLive as why:
+            self.exit(str(why))
+            return
+        self._show_title()
+        self._show_curves()
+        self._show_figures()
+        for name in TABS:
+            self._show_table(name)
+
+    # ---- The parts ----
+
+    def _show_title(self) -> None:
+        page, message = self._page, f"   {self._message}" if self._message else ""
+        self.query_one("#title", Static).update(Text(f"{page.program}   process {page.pid}   masu {page.masu}{message}"))
+
+    def _rate(self, name: str) -> float:
+        """A second, over the last ones."""
+        last = self._samples[-1]
+        first = next(s for s in self._samples if last.time_s - s.time_s <= RATE_S)
+        seconds = last.time_s - first.time_s
+        return (last.process[name] - first.process[name]) / seconds if seconds > 0 else 0.0
+
+    def _show_curves(self) -> None:
+        now = self._samples[-1].process
+        peaks = {"live": now["peak_live"], "resident": max(s.process["resident"] for s in self._samples)}
+        for name, peak in peaks.items():
+            rate = self._rate(name)
+            change = f"{'+' if rate >= 0 else ''}{size(rate)}/s"
+            text = Text.assemble((name, "bold"), f"  {size(now[name])}   {change}   most seen {size(peak)}")
+            self.query_one(f"#{name}-now", Static).update(text)
+            values = [float(s.process[name]) for s in self._samples]
+            # From 0 on: a curve that exaggerates small changes is of no use.
+            self.query_one(f"#{name}", Sparkline).data = [0.0] * (MOST - len(values)) + values
+
+    def _show_figures(self) -> None:
+        now = self._samples[-1].process
+        lost = now["slab_free"] / max(now["live"] + now["slab_free"], 1)
+        lines = [
+            "   ".join(f"{label} {size(now[name])}" for label, name in FIGURES),
+            f"{now['blocks']:,} blocks, {self._rate('blocks'):+,.0f}/s   {now['slabs']:,} slabs   {now['heaps']} heaps   "
+            f"external fragmentation {lost:.0%}",
+            f"given back {size(now['returned'])}, {size(self._rate('returned'))}/s   live is exact but for "
+            f"{size(now['ready_most'])} at most that threads hold ready",
+        ]
+        self.query_one("#figures", Static).update(Text("\n".join(lines)))
+
+    def _show_table(self, name: str) -> None:
+        figures, table = self._samples[-1], self.query_one(f"#{name}", DataTable)
+        columns = figures.tables[name].columns
+        at, scroll = table.cursor_row, table.scroll_y
+        table.clear()
+        for row in sorted(figures.rows[name], key=lambda r: -r[SORTED_BY[name]]):
+            table.add_row(*(_justified(shown(row[c.name], c), c) for c in columns))
+        if at < table.row_count:
+            table.move_cursor(row=at, animate=False)
+        table.scroll_y = scroll
+
+
+def _justified(text: str, column: live.Column) -> Text:
+    return Text.from_markup(text, justify="left" if column.unit == live.TEXT else "right")

@@ -1,0 +1,108 @@
+#include "api/sampled.h"
+
+#include "api/thread.h"
+#include "heap/roster.h"
+#include "os/lock.h"
+
+static _Atomic(const sample_observer *) observer_now;
+static atomic_u16 sampled_tag = TAG_NO_HEAP; /* which no entry has */
+
+internal void sample_start(const sample_observer *observer, uint64_t interval) {
+  store_release(&observer_now, observer);
+  store_release(&budget_interval, interval);
+}
+
+internal bool sampled_is_tag(map_tag tag) { return tag == load_relaxed(&sampled_tag); }
+
+/* ---- Telling ---- */
+
+/* Runs with the thread's own allocations unseen. A thread past its last destructor has
+ * no budget of its own, and nothing of it is sampled. */
+internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn) {
+  heap *h = thread_heap();
+  heap_budget *b = h ? h->budget : NULL;
+  bool before = b && b->quiet;
+  if (b)
+    b->quiet = true;
+  compiler_fence();
+  load_acquire(&observer_now)->taken(p, size, usable, drawn);
+  compiler_fence();
+  h = thread_heap(); /* the observer may have given the thread one */
+  if (b && h && h->budget == b)
+    b->quiet = before;
+}
+
+static void tell_freed(void *p) { load_acquire(&observer_now)->freed(p); }
+
+/* ---- Blocks of the size classes ---- */
+
+internal block *sampled_take(unsigned size_class) {
+  block *b = NULL;
+  lock_take(LOCK_SAMPLES);
+  heap *h = roster_sampled();
+  if (h) {
+    store_relaxed(&sampled_tag, h->hot.tag);
+    b = heap_take_block(h, size_class);
+    heap_upkeep(h);
+  }
+  lock_drop(LOCK_SAMPLES);
+  return b;
+}
+
+internal void sampled_free(slab *s, void *p) {
+  tell_freed(p);
+  heap_deliver(s, p, p, 1);
+}
+
+/* ---- Large blocks ---- */
+
+/* Not from a signal handler inside masu: it would find the budget half changed. */
+static heap *heap_outside(void) {
+  heap *h = thread_busy ? NULL : thread_heap();
+  if (h || thread_busy)
+    return h;
+  thread_leave(thread_enter()); /* joins */
+  return thread_heap();
+}
+
+static bool large_due(size_t size) {
+  heap *h = heap_outside();
+  if (!h)
+    return false;
+  thread_busy = true;
+  compiler_fence();
+  bool due = budget_due(h, BUDGET_LARGE, size);
+  compiler_fence();
+  thread_busy = false;
+  thread_free_deferred();
+  return due;
+}
+
+internal bool sampled_large_due(size_t size) { return large_due(ROUND_UP(size, SLICE_SIZE)); }
+
+internal void sampled_large(void *p, size_t size) {
+  slab *s = map_entry_descriptor(map_get(p));
+  if (s->kind == SLAB_NESTED)
+    return;
+  s->waiting = 1;
+  sampled_tell(p, size, s->block_size, s->block_size);
+}
+
+internal void sampled_large_free(slab *s) {
+  s->waiting = 0;
+  tell_freed(s->start);
+}
+
+internal bool sampled_large_resize(slab *s) {
+  bool was = sampled_large_is(s);
+  if (was)
+    sampled_large_free(s);
+  return was;
+}
+
+internal void sampled_large_resized(slab *s, bool was, size_t before, size_t size) {
+  if (!was && (s->block_size <= before || !large_due(s->block_size - before)))
+    return;
+  s->waiting = 1;
+  sampled_tell(s->start, size, s->block_size, max_size(before, s->block_size));
+}

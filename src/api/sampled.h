@@ -1,0 +1,50 @@
+/* sampled: allocations that an observer looks at.
+ *
+ * Which they are, the budget of each heap says (heap/budget.h). Sampled blocks of the
+ * size classes come from a heap of their own, which is no thread's: so its tag sends their
+ * free to the slow path, where the observer hears of it. Large blocks bear a mark.
+ *
+ * The observer is called outside of all locks; it may allocate, and what it allocates is
+ * not sampled. A block is told of before its caller has it, and again before its memory is
+ * anybody else's, so for one address the calls come in order.
+ *
+ * Threads: any.
+ */
+#ifndef MASU_API_SAMPLED_H
+#define MASU_API_SAMPLED_H
+
+#include "heap/budget.h"
+
+/* size: what was asked for, or its class. usable: bytes of the block. drawn: what the
+ * probability of being here comes from, `usable` but for blocks that have shrunk.
+ * freed may be called inside a slow path: it must not allocate. */
+typedef struct sample_observer {
+  void (*taken)(void *p, size_t size, size_t usable, size_t drawn);
+  void (*freed)(void *p);
+} sample_observer;
+
+/* Observes from now on. One observer for the life of the process. interval as
+ * budget_interval; 0: no more blocks are taken, but those that were are told of when they
+ * are freed. */
+internal void sample_start(const sample_observer *observer, uint64_t interval);
+
+/* A sampled block of the class, or NULL: then an ordinary one will do. Inside a slow path;
+ * sampled_tell afterwards, outside. */
+internal block *sampled_take(unsigned size_class);
+internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn);
+/* A block of the sampled heap is freed. Inside a slow path. */
+internal void sampled_free(slab *s, void *p);
+internal bool sampled_is_tag(map_tag tag);
+
+/* The same for large blocks. Is the next one, of that size, to be sampled? */
+internal bool sampled_large_due(size_t size);
+internal void sampled_large(void *p, size_t size);
+static inline bool sampled_large_is(const slab *s) { return UNLIKELY(s->waiting != 0); }
+internal void sampled_large_free(slab *s);
+/* Around a resize, which may move it, to `size` bytes. What was not sampled before has
+ * another chance with what is new of it, which adds up to that of a block of its size; what
+ * was stays so. */
+internal bool sampled_large_resize(slab *s);
+internal void sampled_large_resized(slab *s, bool was, size_t before, size_t size);
+
+#endif

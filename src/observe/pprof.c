@@ -1,0 +1,383 @@
+#include "observe/pprof.h"
+
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+
+/* ---- Buffers ---- */
+
+#define BUFFER_LEAST (64 * KIB)
+
+static bool buffer_room(buffer *b, size_t more) {
+  if (b->failed || b->size + more <= b->room)
+    return !b->failed;
+  size_t room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));
+  uint8_t *made = os_map(room, BUFFER_LEAST);
+  b->failed = !made;
+  if (b->failed)
+    return false;
+  if (b->room) {
+    memcpy(made, b->at, b->size);
+    os_unmap(b->at, b->room);
+  }
+  b->at = made;
+  b->room = room;
+  return true;
+}
+
+internal void buffer_put(buffer *b, const void *data, size_t size) {
+  if (!size || !buffer_room(b, size))
+    return;
+  memcpy(b->at + b->size, data, size);
+  b->size += size;
+}
+
+internal void buffer_drop(buffer *b) {
+  if (b->room)
+    os_unmap(b->at, b->room);
+  *b = (buffer){0};
+}
+
+/* ---- Protocol buffers ---- */
+
+/* The numbers of the fields. */
+enum {
+  PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION,
+  PROFILE_STRING = 6, PROFILE_TIME = 9, PROFILE_DURATION, PROFILE_PERIOD_TYPE, PROFILE_PERIOD,
+  PROFILE_DEFAULT_TYPE = 14,
+  TYPE_TYPE = 1, TYPE_UNIT,
+  SAMPLE_LOCATIONS = 1, SAMPLE_VALUES, SAMPLE_LABEL,
+  LABEL_KEY = 1, LABEL_STRING,
+  MAPPING_ID = 1, MAPPING_START, MAPPING_LIMIT, MAPPING_OFFSET, MAPPING_FILE, MAPPING_BUILD_ID,
+  LOCATION_ID = 1, LOCATION_MAPPING, LOCATION_ADDRESS,
+};
+enum { WIRE_NUMBER = 0, WIRE_BYTES = 2 };
+
+static void put_varint(buffer *b, uint64_t n) {
+  uint8_t bytes[10];
+  size_t length = 0;
+  for (; n >= 0x80; n >>= 7)
+    bytes[length++] = (uint8_t)n | 0x80;
+  bytes[length++] = (uint8_t)n;
+  buffer_put(b, bytes, length);
+}
+
+static void put_number(buffer *b, unsigned field, uint64_t n) {
+  put_varint(b, field << 3 | WIRE_NUMBER);
+  put_varint(b, n);
+}
+
+static void put_bytes(buffer *b, unsigned field, const void *data, size_t size) {
+  put_varint(b, field << 3 | WIRE_BYTES);
+  put_varint(b, size);
+  buffer_put(b, data, size);
+}
+
+/* Moves a message into its parent. */
+static void put_message(buffer *b, unsigned field, buffer *message) {
+  b->failed |= message->failed;
+  put_bytes(b, field, message->at, message->size);
+  message->size = 0;
+}
+
+/* ---- One encoding ---- */
+
+enum { NAMES = 64, MAPPINGS_MOST = 4096 };
+
+typedef struct mapped_file {
+  uintptr_t start, end, offset;
+  uint64_t path, build_id; /* strings */
+} mapped_file;
+
+typedef struct encoding {
+  buffer *out;
+  buffer message, packed; /* in the making */
+  uint64_t strings;       /* written */
+  struct {
+    char name[16];
+    uint64_t string;
+  } names[NAMES];
+  uintptr_t *address; /* of all frames, sorted, each once: its place + 1 is the id */
+  size_t addresses;
+  mapped_file *files; /* executable, in order of address; its place + 1 is the id */
+  size_t file_count;
+} encoding;
+
+static uint64_t put_string(encoding *e, const char *text, size_t length) {
+  put_bytes(e->out, PROFILE_STRING, text, length);
+  return e->strings++;
+}
+
+static uint64_t text_string(encoding *e, const char *text) { return put_string(e, text, strlen(text)); }
+
+static uint64_t name_string(encoding *e, const char *name) {
+  size_t i = 0;
+  while (i < NAMES && e->names[i].string && memcmp(e->names[i].name, name, sizeof e->names[i].name))
+    i++;
+  if (i < NAMES && e->names[i].string)
+    return e->names[i].string;
+  uint64_t string = put_string(e, name, strnlen(name, sizeof e->names[i].name));
+  if (i < NAMES) {
+    memcpy(e->names[i].name, name, sizeof e->names[i].name);
+    e->names[i].string = string;
+  }
+  return string;
+}
+
+static void put_type(encoding *e, unsigned field, const char *type, const char *unit) {
+  put_number(&e->message, TYPE_TYPE, text_string(e, type));
+  put_number(&e->message, TYPE_UNIT, text_string(e, unit));
+  put_message(e->out, field, &e->message);
+}
+
+/* ---- Addresses ---- */
+
+static void sift_down(uintptr_t *a, size_t at, size_t count) {
+  for (size_t child; (child = 2 * at + 1) < count; at = child) {
+    if (child + 1 < count && a[child + 1] > a[child])
+      child++;
+    if (a[at] >= a[child])
+      return;
+    uintptr_t moved = a[at];
+    a[at] = a[child];
+    a[child] = moved;
+  }
+}
+
+/* The C library's may allocate. */
+static void sort_addresses(uintptr_t *a, size_t count) {
+  for (size_t i = count / 2; i-- > 0;)
+    sift_down(a, i, count);
+  while (count > 1) {
+    uintptr_t top = a[0];
+    a[0] = a[--count];
+    a[count] = top;
+    sift_down(a, 0, count);
+  }
+}
+
+static bool collect_addresses(encoding *e, const profile *p, buffer *all) {
+  for (const profile_site *s = p->sites; s; s = s->next)
+    buffer_put(all, s->frame, s->frame_count * sizeof *s->frame);
+  if (all->failed)
+    return false;
+  e->address = (uintptr_t *)(void *)all->at;
+  size_t count = all->size / sizeof *e->address;
+  sort_addresses(e->address, count);
+  for (size_t i = 0; i < count; i++)
+    if (!e->addresses || e->address[i] != e->address[e->addresses - 1])
+      e->address[e->addresses++] = e->address[i];
+  return true;
+}
+
+static uint64_t location_of(const encoding *e, uintptr_t address) {
+  size_t low = 0, high = e->addresses;
+  while (high - low > 1) {
+    size_t middle = (low + high) / 2;
+    if (e->address[middle] <= address)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low + 1;
+}
+
+/* ---- Mappings ---- */
+
+static uint64_t hex_string(encoding *e, const uint8_t *bytes, size_t count) {
+  static const char digits[] = "0123456789abcdef";
+  char text[64];
+  count = min_size(count, sizeof text / 2);
+  for (size_t i = 0; i < count; i++) {
+    text[2 * i] = digits[bytes[i] >> 4];
+    text[2 * i + 1] = digits[bytes[i] & 15];
+  }
+  return put_string(e, text, 2 * count);
+}
+
+static uint64_t build_id_in(encoding *e, const uint8_t *notes, size_t size) {
+  ElfW(Nhdr) note;
+  for (size_t at = 0; at + sizeof note <= size;) {
+    memcpy(&note, notes + at, sizeof note);
+    size_t name = at + sizeof note, data = name + ROUND_UP(note.n_namesz, 4);
+    if (data + note.n_descsz > size)
+      break;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(notes + name, "GNU", 4))
+      return hex_string(e, notes + data, note.n_descsz);
+    at = data + ROUND_UP(note.n_descsz, 4);
+  }
+  return 0;
+}
+
+/* Of the file whose start is mapped there, which may have gone meanwhile. */
+static uint64_t build_id_at(encoding *e, uintptr_t start) {
+  ElfW(Ehdr) head;
+  ElfW(Phdr) part[16];
+  uint8_t notes[1024];
+  if (!os_read_memory((void *)start, &head, sizeof head) || memcmp(head.e_ident, ELFMAG, SELFMAG))
+    return 0;
+  size_t count = min_size(head.e_phnum, sizeof part / sizeof *part);
+  if (!os_read_memory((char *)start + head.e_phoff, part, count * sizeof *part))
+    return 0;
+  for (size_t i = 0; i < count; i++) {
+    size_t size = min_size(part[i].p_filesz, sizeof notes);
+    uint64_t found = part[i].p_type == PT_NOTE && os_read_memory((char *)start + part[i].p_offset, notes, size)
+                         ? build_id_in(e, notes, size)
+                         : 0;
+    if (found)
+      return found;
+  }
+  return 0;
+}
+
+static bool any_address_in(const encoding *e, uintptr_t start, uintptr_t end) {
+  size_t i = location_of(e, end - 1) - 1;
+  return e->addresses && e->address[i] >= start && e->address[i] < end;
+}
+
+/* A line is "START-END rwxp OFFSET DEVICE INODE   PATH". */
+static const char *parse_line(const char *line, mapped_file *m, char *may) {
+  char *at;
+  m->start = strtoull(line, &at, 16);
+  m->end = strtoull(at + 1, &at, 16);
+  memcpy(may, at + 1, 4);
+  m->offset = strtoull(at + 6, &at, 16);
+  for (int words = 0; words < 2; words++) {
+    at += strspn(at, " ");
+    at += strcspn(at, " \n");
+  }
+  return at + strspn(at, " ");
+}
+
+static void put_mapping(encoding *e, const mapped_file *m) {
+  buffer *b = &e->message;
+  e->files[e->file_count++] = *m;
+  put_number(b, MAPPING_ID, e->file_count);
+  put_number(b, MAPPING_START, m->start);
+  put_number(b, MAPPING_LIMIT, m->end);
+  put_number(b, MAPPING_OFFSET, m->offset);
+  put_number(b, MAPPING_FILE, m->path);
+  put_number(b, MAPPING_BUILD_ID, m->build_id);
+  put_message(e->out, PROFILE_MAPPING, b);
+}
+
+static void put_mappings(encoding *e, const buffer *maps) {
+  const char *line = (const char *)maps->at, *first = NULL; /* the path whose start is mapped */
+  size_t first_length = 0;
+  uintptr_t first_at = 0;
+  while (*line && e->file_count < MAPPINGS_MOST) {
+    mapped_file m = {0};
+    char may[4];
+    const char *path = parse_line(line, &m, may);
+    size_t length = strcspn(path, "\n");
+    if (m.offset == 0) {
+      first = path;
+      first_length = length;
+      first_at = m.start;
+    }
+    if (may[2] == 'x' && any_address_in(e, m.start, m.end)) {
+      m.path = put_string(e, path, length);
+      if (*path == '/' && first && length == first_length && !memcmp(path, first, length))
+        m.build_id = build_id_at(e, first_at);
+      put_mapping(e, &m);
+    }
+    line = path + length;
+    line += *line == '\n';
+  }
+}
+
+internal void pprof_read_maps(buffer *maps) {
+  size_t room = BUFFER_LEAST;
+  int why;
+  do {
+    room *= 2;
+    maps->size = 0;
+    if (!buffer_room(maps, room))
+      return;
+    maps->size = os_file_read("/proc/self/maps", maps->at, room - 1, &why);
+  } while (maps->size == room - 1);
+  maps->at[maps->size] = 0;
+}
+
+/* ---- Samples ---- */
+
+static void put_locations(encoding *e) {
+  size_t file = 0;
+  for (size_t i = 0; i < e->addresses; i++) {
+    uintptr_t call = e->address[i] - 1; /* the return address may be of the next function */
+    while (file < e->file_count && call >= e->files[file].end)
+      file++;
+    bool inside = file < e->file_count && call >= e->files[file].start;
+    put_number(&e->message, LOCATION_ID, i + 1);
+    if (inside)
+      put_number(&e->message, LOCATION_MAPPING, file + 1);
+    put_number(&e->message, LOCATION_ADDRESS, call);
+    put_message(e->out, PROFILE_LOCATION, &e->message);
+  }
+}
+
+static void pack(encoding *e, double value) {
+  put_varint(&e->packed, value > 0 ? (uint64_t)(value + 0.5) : 0);
+}
+
+static void put_sample(encoding *e, const profile *p, const profile_site *s, uint64_t thread_key) {
+  amount peak = profile_at_peak(p, s);
+  for (uint32_t i = 0; i < s->frame_count; i++)
+    put_varint(&e->packed, location_of(e, s->frame[i]));
+  put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
+  const amount *all[] = {&s->in_use, &s->allocated, &peak, &s->freed};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    pack(e, all[i]->objects);
+    pack(e, all[i]->bytes);
+  }
+  put_message(&e->message, SAMPLE_VALUES, &e->packed);
+  buffer label = {0};
+  put_number(&label, LABEL_KEY, thread_key);
+  put_number(&label, LABEL_STRING, name_string(e, s->thread));
+  put_message(&e->message, SAMPLE_LABEL, &label);
+  buffer_drop(&label);
+  put_message(e->out, PROFILE_SAMPLE, &e->message);
+}
+
+static void put_types(encoding *e) {
+  text_string(e, ""); /* string 0 */
+  put_type(e, PROFILE_SAMPLE_TYPE, "inuse_objects", "count");
+  put_type(e, PROFILE_SAMPLE_TYPE, "inuse_space", "bytes");
+  put_type(e, PROFILE_SAMPLE_TYPE, "alloc_objects", "count");
+  put_type(e, PROFILE_SAMPLE_TYPE, "alloc_space", "bytes");
+  put_type(e, PROFILE_SAMPLE_TYPE, "peak_objects", "count");
+  put_type(e, PROFILE_SAMPLE_TYPE, "peak_space", "bytes");
+  put_type(e, PROFILE_SAMPLE_TYPE, "freed_objects", "count");
+  put_type(e, PROFILE_SAMPLE_TYPE, "lifetime", "nanoseconds");
+  put_type(e, PROFILE_PERIOD_TYPE, "space", "bytes");
+  put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, "inuse_space"));
+}
+
+internal bool pprof_encode(const profile *p, const buffer *maps, buffer *out) {
+  buffer addresses = {0}, files = {0};
+  encoding e = {.out = out};
+  bool room = !maps->failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
+  e.files = (mapped_file *)(void *)files.at;
+  if (room && collect_addresses(&e, p, &addresses)) {
+    put_types(&e);
+    put_number(out, PROFILE_PERIOD, p->interval);
+    put_number(out, PROFILE_TIME, p->started_wall);
+    put_number(out, PROFILE_DURATION, os_now_ns() - p->started);
+    uint64_t thread_key = text_string(&e, "thread");
+    put_mappings(&e, maps);
+    put_locations(&e);
+    for (const profile_site *s = p->sites; s; s = s->next)
+      put_sample(&e, p, s, thread_key);
+  } else {
+    out->failed = true;
+  }
+  out->failed |= e.message.failed || e.packed.failed;
+  buffer_drop(&e.message);
+  buffer_drop(&e.packed);
+  buffer_drop(&addresses);
+  buffer_drop(&files);
+  return !out->failed;
+}

@@ -1,0 +1,324 @@
+#include "observe/profile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/sampled.h"
+#include "api/thread.h"
+#include "base/options.h"
+#include "observe/pprof.h"
+#include "observe/stack.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/report.h"
+#include "pages/meta.h"
+
+enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10 };
+#define INTERVAL_DEFAULT (512 * KIB)
+
+typedef struct record {
+  void *block; /* NULL: the place is free */
+  profile_site *site;
+  double objects; /* that it stands for */
+  size_t size, usable;
+  uint64_t since; /* ns */
+} record;
+
+/* Guarded by LOCK_SAMPLES. */
+static struct {
+  profile all;
+  profile_site **bins;
+  record *records; /* open addressing; at most half full */
+  size_t room;     /* a power of two */
+  double in_use, requested, allocated, peak, variance;
+  size_t samples, live, stacks, lost;
+  uint64_t written; /* ns */
+  unsigned files;
+} profiler;
+
+/* A signal handler that interrupts whoever holds the lock finds its thread busy: it gets no
+ * sample, and what it frees waits. Returns what profiler_unlock wants back. */
+static bool profiler_lock(void) {
+  bool busy = thread_busy;
+  thread_busy = true;
+  compiler_fence();
+  lock_take(LOCK_SAMPLES);
+  return busy;
+}
+
+static void profiler_unlock(bool busy) {
+  lock_drop(LOCK_SAMPLES);
+  compiler_fence();
+  thread_busy = busy;
+  if (!busy)
+    thread_free_deferred();
+}
+
+/* ---- Records ---- */
+
+static size_t home_of(const void *p) {
+  return ((uintptr_t)p >> 3) * 0x9e3779b97f4a7c15 >> 20 & (profiler.room - 1);
+}
+
+/* Where the record of the block at p is, or would be. */
+static record *find_record(const void *p) {
+  size_t i = home_of(p);
+  while (profiler.records[i].block && profiler.records[i].block != p)
+    i = (i + 1) & (profiler.room - 1);
+  return &profiler.records[i];
+}
+
+static bool records_grow(void) {
+  size_t before = profiler.room;
+  record *old = profiler.records;
+  if (2 * profiler.live < before)
+    return true;
+  size_t room = before ? 2 * before : RECORDS_LEAST;
+  record *made = os_map(ROUND_UP(room * sizeof *made, os_page()), os_page());
+  if (!made)
+    return profiler.live + 1 < before;
+  profiler.records = made;
+  profiler.room = room;
+  for (size_t i = 0; i < before; i++)
+    if (old[i].block)
+      *find_record(old[i].block) = old[i];
+  if (old)
+    os_unmap(old, ROUND_UP(before * sizeof *old, os_page()));
+  return true;
+}
+
+/* Those behind it move up, as far as they would have had its place. */
+static void remove_record(record *r) {
+  size_t mask = profiler.room - 1, hole = (size_t)(r - profiler.records);
+  for (size_t i = (hole + 1) & mask; profiler.records[i].block; i = (i + 1) & mask) {
+    size_t home = home_of(profiler.records[i].block);
+    if (((i - home) & mask) >= ((i - hole) & mask)) {
+      profiler.records[hole] = profiler.records[i];
+      hole = i;
+    }
+  }
+  profiler.records[hole].block = NULL;
+}
+
+/* ---- Sites ---- */
+
+static profile_site *find_site(const uintptr_t *frame, size_t count, const char *thread) {
+  uint64_t hash = stack_hash(frame, count), name;
+  memcpy(&name, thread, sizeof name);
+  hash ^= name * 0x9e3779b97f4a7c15;
+  profile_site **bin = &profiler.bins[hash % SITE_BINS], *s;
+  for (s = *bin; s; s = s->next_in_bin)
+    if (s->hash == hash && s->frame_count == count && !memcmp(s->frame, frame, count * sizeof *frame) &&
+        !memcmp(s->thread, thread, sizeof s->thread))
+      return s;
+  s = meta_alloc(sizeof *s + count * sizeof *frame);
+  if (!s)
+    return NULL;
+  s->hash = hash;
+  s->frame_count = (uint32_t)count;
+  memcpy(s->frame, frame, count * sizeof *frame);
+  memcpy(s->thread, thread, sizeof s->thread);
+  s->next_in_bin = *bin;
+  s->next = profiler.all.sites;
+  *bin = profiler.all.sites = s;
+  profiler.stacks++;
+  return s;
+}
+
+/* A block of `bytes` that was drawn with probability 1 / objects: the variance of what it
+ * stands for. */
+static double variance_of(const record *r) {
+  double bytes = (double)r->usable;
+  return bytes * bytes * r->objects * (r->objects - 1);
+}
+
+/* sign: 1 or -1. */
+static void count_in_use(const record *r, int sign) {
+  profile_site *s = r->site;
+  if (s->peaks_seen != profiler.all.peaks) {
+    s->peaks_seen = profiler.all.peaks;
+    s->peak = s->in_use;
+  }
+  double bytes = r->objects * (double)r->usable;
+  s->in_use.objects += sign * r->objects;
+  s->in_use.bytes += sign * bytes;
+  profiler.in_use += sign * bytes;
+  profiler.requested += sign * r->objects * (double)r->size;
+  profiler.variance += sign * variance_of(r);
+  if (profiler.in_use > profiler.peak) {
+    profiler.peak = profiler.in_use;
+    profiler.all.peaks++;
+  }
+}
+
+/* ---- The observer ---- */
+
+static void remember(record r, const uintptr_t *frames, size_t count, const char *thread) {
+  profiler.samples++;
+  r.site = records_grow() ? find_site(frames, count, thread) : NULL;
+  if (!r.site) {
+    profiler.lost++;
+    return;
+  }
+  record *place = find_record(r.block);
+  profiler.live += !place->block;
+  *place = r;
+  double bytes = r.objects * (double)r.usable;
+  r.site->allocated.objects += r.objects;
+  r.site->allocated.bytes += bytes;
+  profiler.allocated += bytes;
+  count_in_use(&r, 1);
+}
+
+static void write_if_due(void);
+
+static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
+  uintptr_t frames[STACK_MOST];
+  char thread[16] = "";
+  size_t count = stack_capture(frames, STACK_MOST);
+  os_thread_read_name(thread);
+  record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns()};
+  bool busy = profiler_lock();
+  r.objects = 1 / budget_probability(drawn, profiler.all.interval);
+  remember(r, frames, count, thread);
+  profiler_unlock(busy);
+  write_if_due();
+}
+
+static void observe_freed(void *p) {
+  uint64_t now = os_now_ns();
+  bool busy = profiler_lock();
+  record *r = find_record(p);
+  if (r->block) {
+    r->site->freed.objects += r->objects;
+    r->site->freed.bytes += r->objects * (double)(now - r->since);
+    count_in_use(r, -1);
+    remove_record(r);
+    profiler.live--;
+  }
+  profiler_unlock(busy);
+}
+
+static const sample_observer heap_profiler = {observe_taken, observe_freed};
+
+/* ---- masu/profile.h ---- */
+
+static bool profiler_prepare(uint64_t interval) {
+  bool busy = profiler_lock();
+  if (!profiler.bins) {
+    profiler.bins = os_map(SITE_BINS * sizeof *profiler.bins, os_page());
+    profiler.all.started = os_now_ns();
+    profiler.all.started_wall = os_wall_ns();
+  }
+  profiler.all.interval = interval;
+  bool ready = profiler.bins && records_grow();
+  profiler_unlock(busy);
+  return ready;
+}
+
+PUBLIC int masu_profile_start(size_t interval) {
+  interval = interval ? interval : INTERVAL_DEFAULT;
+  if (!profiler_prepare(interval))
+    return ENOMEM;
+  sample_start(&heap_profiler, interval);
+  return 0;
+}
+
+PUBLIC void masu_profile_stop(void) { store_relaxed(&budget_interval, 0); }
+
+PUBLIC int masu_profile_write(const char *path) {
+  if (!profiler.bins)
+    return EINVAL;
+  buffer maps = {0}, out = {0};
+  pprof_read_maps(&maps);
+  bool busy = profiler_lock();
+  bool done = pprof_encode(&profiler.all, &maps, &out);
+  profiler_unlock(busy);
+  int why = done ? os_file_write(path, out.at, out.size) : ENOMEM;
+  buffer_drop(&maps);
+  buffer_drop(&out);
+  return why;
+}
+
+/* By Newton; x from above. */
+static double square_root(double x) {
+  double root = x > 1 ? x : 1;
+  for (int i = 0; i < 200 && root * root > x * (1 + 1e-9); i++)
+    root = (root + x / root) / 2;
+  return x > 0 ? root : 0;
+}
+
+PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
+  if (!profiler.bins || size != sizeof *out)
+    return EINVAL;
+  bool busy = profiler_lock();
+  double half = 1.96 * square_root(profiler.variance);
+  *out = (masu_profile_figures){
+      .in_use = profiler.in_use,
+      .in_use_low = profiler.in_use > half ? profiler.in_use - half : 0,
+      .in_use_high = profiler.in_use + half,
+      .requested = profiler.requested,
+      .allocated = profiler.allocated,
+      .peak = profiler.peak,
+      .samples = profiler.samples,
+      .live = profiler.live,
+      .stacks = profiler.stacks,
+      .lost = profiler.lost,
+  };
+  profiler_unlock(busy);
+  return 0;
+}
+
+/* ---- Files that the options ask for ---- */
+
+static char profile_folder[4096]; /* with the slash; "": where the process is */
+
+/* number 0: the last one. */
+static void write_numbered(unsigned number) {
+  char path[sizeof profile_folder + 300], between[16] = "";
+  if (number)
+    snprintf(between, sizeof between, "-%04u", number);
+  snprintf(path, sizeof path, "%s%.200s.%d%s.heap.pb", profile_folder, os_program_name(), os_process_id(), between);
+  int why = masu_profile_write(path);
+  if (why)
+    report("the profile was not written to %s: %s", path, strerror(why));
+}
+
+static void write_if_due(void) {
+  uint64_t every = option_get(OPTION_profile_every) * 1000000000, now = every ? os_now_ns() : 0;
+  unsigned number = 0;
+  if (!every)
+    return;
+  bool busy = profiler_lock();
+  if (now - profiler.written >= every) {
+    profiler.written = now;
+    number = ++profiler.files;
+  }
+  profiler_unlock(busy);
+  if (number)
+    write_numbered(number);
+}
+
+internal void profile_begin(void) {
+  uint64_t interval = option_get(OPTION_profile);
+  const char *wanted = os_environment("MASU_PROFILE");
+  if (!interval)
+    return;
+  if (wanted && *wanted && snprintf(profile_folder, sizeof profile_folder, "%s/", wanted) >= (int)sizeof profile_folder) {
+    report("MASU_PROFILE: the path is too long");
+    return;
+  }
+  profiler.written = os_now_ns();
+  int why = masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
+  if (why)
+    report("no heap profile: %s", strerror(why));
+}
+
+internal void profile_end(void) {
+  static atomic_u32 ended;
+  if (option_get(OPTION_profile) && profiler.bins && !thread_busy && !exchange_acq_rel(&ended, 1))
+    write_numbered(0);
+}
+
+__attribute__((destructor)) static void profiled_program_exits(void) { profile_end(); }

@@ -1,0 +1,534 @@
+"""masu top, stat, purge, doctor and export, on real processes."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import MASU
+
+from masu import doctor, live
+
+MIB = 1 << 20
+UID = os.geteuid()
+
+# Keeps 32 MiB of blocks, does what it is told by lines on stdin, and says so.
+PROGRAM = r"""
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { N = 8192, SIZE = 4096 };
+static char *block[N];
+static void *wait_here(void *unused) { malloc(100); pause(); return unused; }
+static void say(const char *what) { printf("%s\n", what); fflush(stdout); }
+int main(void) {
+  char line[64];
+  for (int i = 0; i < N; i++) memset(block[i] = malloc(SIZE), 1, SIZE);
+  say("ready");
+  while (fgets(line, sizeof line, stdin)) {
+    if (!strcmp(line, "thread\n")) {
+      pthread_t thread;
+      pthread_create(&thread, NULL, wait_here, NULL);
+    } else if (!strcmp(line, "free\n")) {
+      for (int i = 0; i < N; i++) { free(block[i]); block[i] = NULL; }
+      char *large = malloc(48 << 20);
+      memset(large, 1, 48 << 20);
+      free(large);
+    } else if (!strcmp(line, "half\n")) {
+      for (int i = 0; i < N; i += 2) { free(block[i]); block[i] = NULL; }
+    } else if (!strcmp(line, "fork\n")) {
+      pid_t child = fork();
+      if (!child) { pause(); _exit(0); }
+      printf("%d\n", (int)child); fflush(stdout); continue;
+    } else if (!strcmp(line, "exec\n")) {
+      execlp("sleep", "sleep", "60", (char *)NULL);
+    } else if (!strcmp(line, "lonely\n")) {
+      say("done");
+      pthread_exit(NULL);
+    } else if (!strcmp(line, "quick\n")) {
+      _exit(0);
+    }
+    say("done");
+  }
+  return 0;
+}
+"""
+
+
+class Running:
+    def __init__(self, process):
+        self.process, self.pid = process, process.pid
+
+    def tell(self, what):
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def program(compile_program):
+    return compile_program(PROGRAM, "-pthread", "-fno-builtin")
+
+
+@pytest.fixture
+def start(program):
+    """start("--live", command...) gives a running program that has said its first word."""
+    running = []
+
+    def start_(*options, command=None):
+        line = [MASU, "run", *options, "--", *(command or [program])]
+        process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout.readline() == "ready\n"
+        return Running(process)
+
+    yield start_
+    for process in running:
+        process.kill()
+        process.wait()
+    live.sweep()
+
+
+def pages_of(pid):
+    return list(Path("/dev/shm").glob(f"masu-*-{pid}-*"))
+
+
+def one_error(result, text):
+    assert result.returncode == 125
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("masu: error: ")
+    assert text in result.stderr
+
+
+def eventually(condition):
+    for _ in range(500):
+        if condition():
+            return True
+        time.sleep(0.01)
+    return condition()
+
+
+# ---- stat ------------------------------------------------------------------------
+
+
+def stat(masu, pid):
+    result = masu("stat", "--json", str(pid))
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def resident(pid):
+    return int(re.search(r"VmRSS:\s*(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
+
+
+def test_the_figures_are_true(masu, start):
+    running = start("--live")
+    figures = stat(masu, running.pid)
+    p = figures["process"]
+    assert figures["pid"] == running.pid and figures["program"] == "program"
+    assert 32 * MIB <= p["live"] <= 33 * MIB + p["ready_most"]
+    assert abs(p["resident"] - resident(running.pid)) < MIB
+    (class_,) = [c for c in figures["class"] if c["size"] == 4096]
+    assert 8192 <= class_["blocks"] <= 8192 + class_["room"] // class_["slabs"]
+    assert sum(c["live"] for c in figures["class"]) + p["large"] == p["live"]
+    running.tell("half")
+    p = stat(masu, running.pid)["process"]
+    assert 16 * MIB <= p["live"] <= 17 * MIB + p["ready_most"]
+    assert p["slab_free"] + p["slab_unused"] >= 15 * MIB
+
+
+def test_stat_as_text(masu, start):
+    result = masu("stat", str(start("--live").pid))
+    assert result.stderr == ""
+    assert re.search(r"^live +3\d\.\d MiB", result.stdout, re.MULTILINE)
+    assert re.search(r"^ +4,096 +\d", result.stdout, re.MULTILINE)
+
+
+def test_threads_have_their_numbers(masu, start):
+    running = start("--live")
+    running.tell("thread")
+    tids = {int(t) for t in os.listdir(f"/proc/{running.pid}/task")}
+
+    def both():
+        return len({h["thread"] for h in stat(masu, running.pid)["heap"]} & tids) == 2
+
+    assert eventually(both)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [sys.executable, "-c", "print('ready', flush=True); x = [bytes(1000) for i in range(10**5)]; input()"],
+        ["redis"],
+    ],
+    ids=["python", "redis"],
+)
+def test_real_programs(masu, start, command, tmp_path):
+    if command == ["redis"]:
+        if not shutil.which("redis-server"):
+            pytest.skip("no redis-server")
+        command = ["sh", "-c", f"echo ready; exec redis-server --port 0 --unixsocket {tmp_path}/s --save '' >&2"]
+    running = start("--live", command=command)
+    assert eventually(lambda: running.pid in live.processes())
+    assert eventually(lambda: stat(masu, running.pid)["process"]["live"] > MIB // 2)
+    figures = stat(masu, running.pid)
+    assert figures["process"]["live"] < figures["process"]["resident"]
+
+
+# ---- The page --------------------------------------------------------------------
+
+
+def test_the_page_is_the_users_alone_and_goes_at_the_end(start):
+    running = start("--live")
+    (page,) = pages_of(running.pid)
+    assert page.stat().st_mode & 0o7777 == 0o600
+    assert page.stat().st_uid == UID
+    running.process.stdin.close()
+    running.process.wait()
+    assert not pages_of(running.pid)
+
+
+def test_also_by__exit(start):
+    running = start("--live")
+    running.tell("quick")
+    running.process.wait()
+    assert not pages_of(running.pid)
+
+
+def test_a_killed_process_leaves_a_page_that_the_tools_remove(masu, start):
+    running = start("--live")
+    running.process.kill()
+    running.process.wait()
+    assert pages_of(running.pid)
+    one_error(masu("stat", str(running.pid)), "there is no process")
+    masu("export")
+    assert not pages_of(running.pid)
+
+
+def test_no_signal_is_blocked(start):
+    running = start("--live")
+    status = Path(f"/proc/{running.pid}/status").read_text()
+    assert int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16) == 0
+    running.process.terminate()
+    assert running.process.wait(timeout=30) == -signal.SIGTERM
+
+
+def test_no_page_without_the_option(start):
+    assert not pages_of(start().pid)
+
+
+def test_a_link_in_its_place_is_not_followed(start, tmp_path, program):
+    """Who knows number and start time in advance can put one there: it is replaced."""
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    code = (
+        "import os, sys; fields = open('/proc/self/stat').read().rpartition(')')[2].split();"
+        f"name = f'/dev/shm/masu-{UID}-{{os.getpid()}}-{{fields[19]}}'; os.unlink(name); os.symlink('{victim}', name);"
+        f"os.execv('{program}', ['program'])"
+    )
+    running = start("--live", command=[sys.executable, "-c", code])
+    (page,) = pages_of(running.pid)
+    assert not page.is_symlink() and victim.read_text() == "untouched"
+
+
+def test_nobody_looks_nothing_runs(start):
+    """The thread sleeps: its number of switches stands still while nobody asks."""
+    running = start("--live")
+    tasks = Path(f"/proc/{running.pid}/task")
+    (thread,) = [t for t in tasks.iterdir() if (t / "comm").read_text() == "masu-live\n"]
+
+    def switches():
+        return re.findall(r"ctxt_switches:\s*(\d+)", (thread / "status").read_text())
+
+    with live.Page(running.pid) as page:
+        page.read()
+    before = None
+    while before != switches():  # it goes to sleep
+        before = switches()
+        time.sleep(0.1)
+    time.sleep(1)
+    assert switches() == before
+
+
+def test_a_forked_child_has_its_own(masu, start):
+    running = start("--live")
+    child = int(running.tell("fork"))
+    try:
+        assert eventually(lambda: pages_of(child))
+        assert stat(masu, child)["pid"] == child
+        assert 32 * MIB <= stat(masu, child)["process"]["live"] <= 40 * MIB
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert stat(masu, running.pid)["process"]["live"] >= 32 * MIB
+
+
+def test_so_has_a_program_that_it_executes(masu, start):
+    running = start("--live")
+    before = pages_of(running.pid)
+    running.process.stdin.write("exec\n")
+    running.process.stdin.flush()
+    assert eventually(lambda: Path(f"/proc/{running.pid}/comm").read_text() == "sleep\n")
+    assert eventually(lambda: masu("stat", "--json", str(running.pid)).returncode == 0)
+    assert stat(masu, running.pid)["program"] == "sleep"
+    assert pages_of(running.pid) == before, "one page, of the same name"
+
+
+def test_a_process_ends_with_its_last_thread_all_the_same(start):
+    running = start("--live")
+    running.tell("lonely")
+    assert running.process.wait(timeout=30) == 0
+    assert not pages_of(running.pid)
+
+
+# ---- Readers ---------------------------------------------------------------------
+
+
+def test_two_readers_at_once(start):
+    running = start("--live")
+    code = (
+        "import sys; from masu import live\n"
+        "with live.Page(int(sys.argv[1])) as page:\n"
+        "  for i in range(200):\n"
+        "    f = page.read()\n"
+        "    assert sum(c['live'] for c in f.rows['class']) + f.process['large'] == f.process['live']\n"
+        "    if i % 20 == 0: page.request(live.MEASURE)\n"
+    )
+    readers = [subprocess.Popen([sys.executable, "-c", code, str(running.pid)]) for _ in range(2)]
+    assert [r.wait(timeout=60) for r in readers] == [0, 0]
+
+
+def test_one_that_is_stopped(start, monkeypatch):
+    monkeypatch.setattr(live, "PATIENCE_S", 0.3)
+    running = start("--live")
+    with live.Page(running.pid) as page:
+        os.kill(running.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{running.pid}/task").glob("*/stat")
+        assert eventually(lambda: all(") T " in t.read_text() for t in tasks))
+        with pytest.raises(live.NotLive, match="does not answer"):
+            page.read()
+        os.kill(running.pid, signal.SIGCONT)
+        page.read()
+
+
+def test_one_that_is_killed_while_looked_at(start):
+    running = start("--live")
+    with live.Page(running.pid) as page:
+        page.read()
+        running.process.kill()
+        with pytest.raises(live.NotLive, match="has ended"):
+            for _ in range(1000):
+                page.read()
+
+
+def test_unknown_requests_are_answered(start):
+    with live.Page(start("--live").pid) as page:
+        with pytest.raises(live.NotLive, match="[Nn]ot implemented"):
+            page.request(99)
+        page.read()
+
+
+@pytest.mark.parametrize("command", ["stat", "top", "doctor", "purge", "export"])
+def test_why_there_is_nothing_to_see(masu, start, command):
+    one_error(masu(command, "4194304"), "there is no process 4194304")
+    one_error(masu(command, str(os.getpid())), "does not run on masu")
+    one_error(masu(command, str(start().pid)), "without the option live")
+
+
+@pytest.mark.skipif(UID != 0, reason="needs root to be two users")
+def test_another_users_process(masu, start):
+    mine = start("--live")
+    reader = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    code = f"from masu import live\ntry: live.Page({mine.pid})\nexcept live.NotLive as why: print(why)"
+    result = subprocess.run([*reader, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if "Permission denied" in result.stderr or "No module" in result.stderr:
+        pytest.skip("the other user cannot reach Python")
+    assert "belongs to another user" in result.stdout, result.stderr
+
+
+def damaged_page(start):
+    running = start("--live")
+    with live.Page(running.pid):
+        (page,) = pages_of(running.pid)
+    return running, page
+
+
+@pytest.mark.parametrize("at, bytes_, text", [(0, b"x", "damaged"), (8, b"\x63", "version 99"), (72, b"\xff\xff\xff\xff", "damaged")])
+def test_a_page_that_is_not_as_it_should_be(masu, start, at, bytes_, text):
+    running, page = damaged_page(start)
+    with open(page, "r+b") as file:
+        file.seek(at)
+        file.write(bytes_)
+    one_error(masu("stat", str(running.pid)), text)
+
+
+# ---- purge -----------------------------------------------------------------------
+
+
+def test_purge_gives_memory_back(masu, start):
+    running = start("--live", "--options", "purge_delay:3600000")
+    running.tell("free")
+    before = resident(running.pid)
+    result = masu("purge", str(running.pid))
+    assert result.returncode == 0
+    assert "given back" in result.stderr
+    assert resident(running.pid) < before - 10 * MIB  # masu itself keeps 16 MiB at most
+    assert f"{resident(running.pid) / MIB:.1f} MiB after" in result.stderr
+
+
+# ---- doctor ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["full", "half", "free"])
+def test_the_parts_are_the_resident_memory(start, state):
+    running = start("--live", "--options", "purge_delay:3600000")
+    if state != "full":
+        running.tell(state)
+    with live.Page(running.pid) as page:
+        d = doctor.diagnose(page)
+    assert sum(p.bytes for p in d.parts) == d.kernel.total
+    assert abs(d.kernel.total - resident(running.pid)) < MIB
+    live_, lost, kept = (d.part(n) for n in ("live", "half-empty slabs", "kept for reuse"))
+    if state == "full":
+        assert abs(live_ - 32 * MIB) < 2 * MIB and lost < MIB and kept < 2 * MIB
+    elif state == "half":
+        assert abs(live_ - 16 * MIB) < 2 * MIB
+        assert "blocks of 4,096" in " ".join(doctor.advice(d)) or lost + kept < 4 * MIB
+    else:
+        assert live_ < 2 * MIB and kept > 10 * MIB
+        assert f"masu purge {running.pid}" in " ".join(doctor.advice(d))
+
+
+def test_the_doctors_screen(masu, start):
+    running = start("--live")
+    result = masu("doctor", str(running.pid))
+    assert result.returncode == 0 and result.stderr == ""
+    assert re.search(r"live +3\d\.\d MiB", result.stdout)
+    assert re.search(r"size classes +unknown", result.stdout)
+    assert "•" in result.stdout
+
+
+# ---- export ----------------------------------------------------------------------
+
+
+def samples(text):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def test_export_is_what_prometheus_reads(masu, start):
+    running, other = start("--live"), start("--live")
+    result = masu("export", str(running.pid), str(other.pid))
+    assert result.stderr == ""
+    found = samples(result.stdout)
+    for pid in (running.pid, other.pid):
+        labels = (("pid", str(pid)), ("program", "program"))
+        assert 32 * MIB <= found["masu_live_bytes", labels] <= 40 * MIB
+        assert found["masu_class_blocks", (("pid", str(pid)), ("program", "program"), ("size", "4096"))] >= 8192
+        assert ("masu_returned_bytes_total", labels) in found
+    assert samples(masu("export").stdout).keys() >= found.keys()
+
+
+def test_export_serves(start):
+    running = start("--live")
+    server = subprocess.Popen([MASU, "export", "--listen", "127.0.0.1:0", str(running.pid)], stderr=subprocess.PIPE, text=True)
+    try:
+        address = re.search(r"http://\S+", server.stderr.readline()).group()
+        for _ in range(2):
+            with urllib.request.urlopen(address, timeout=20) as answer:
+                assert "masu_live_bytes" in answer.read().decode()
+        running.process.kill()
+        running.process.wait()
+        with urllib.request.urlopen(address, timeout=20) as answer:  # goes on without it
+            assert "masu_live_bytes{" not in answer.read().decode()
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@pytest.mark.parametrize("where", ["nonsense", "127.0.0.1:", "127.0.0.1:99999"])
+def test_a_bad_address(masu, where):
+    one_error(masu("export", "--listen", where), "not ADDRESS:PORT")
+
+
+def test_a_taken_port(masu):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        one_error(masu("export", "--listen", "127.0.0.1:{}".format(taken.getsockname()[1])), "in use")
+
+
+# ---- top -------------------------------------------------------------------------
+
+
+def on_screen(app):
+    from textual.widgets import Static
+
+    return {s.id: str(s.render()) for s in app.query(Static) if s.id}
+
+
+def test_the_screen(start):
+    from textual.widgets import DataTable, TabbedContent
+
+    from masu.top import Top
+
+    running = start("--live", "--options", "purge_delay:3600000")
+    running.tell("thread")
+
+    async def look():
+        with live.Page(running.pid) as page:
+            app = Top(page)
+            async with app.run_test(size=(120, 40)) as pilot:
+                await pilot.pause()
+                shown = on_screen(app)
+                assert f"process {running.pid}" in shown["title"]
+                assert re.match(r"live  3\d\.\d MiB", shown["live-now"])
+                assert "heaps" in shown["figures"]
+                classes = app.query_one("#class", DataTable)
+                assert str(classes.get_row_at(0)[0]) == "4,096", "the largest first"
+                app.query_one(TabbedContent).active = "tab-heap"
+                await pilot.pause()
+                tids = {str(row[1]) for row in map(app.query_one("#heap", DataTable).get_row_at, range(2))}
+                assert str(running.pid) in tids
+                running.tell("free")
+                app.refresh_figures()
+                assert re.match(r"live  \d+\.\d KiB|live  [0-3]\.\d MiB", on_screen(app)["live-now"])
+                await pilot.press("p")
+                await pilot.pause()
+                assert "given back" in on_screen(app)["title"]
+                await pilot.press("space")
+                assert "paused" in on_screen(app)["title"]
+                await pilot.press("space")
+                running.process.kill()
+                running.process.wait()
+                app.refresh_figures()
+            return app.return_value
+
+    assert "has ended" in asyncio.run(look())
+
+
+def test_top_finds_the_process_itself_and_says_which_when_there_are_several(masu, start):
+    one = start("--live")
+    others = set(live.processes()) - {one.pid}
+    two = start("--live")
+    result = masu("top")
+    one_error(result, "which one?")
+    assert {one.pid, two.pid} | others <= set(map(int, re.findall(r"\d+", result.stderr)))

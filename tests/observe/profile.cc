@@ -1,0 +1,341 @@
+/* The heap profiler: its estimates, on sets of blocks that are known. */
+#include <gtest/gtest.h>
+#include <masu/profile.h>
+
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pattern.h"
+
+static masu_profile_figures read_profile() {
+  masu_profile_figures f{};
+  EXPECT_EQ(masu_profile_read(&f, sizeof f), 0);
+  return f;
+}
+
+/* First, while nothing was started. */
+TEST(Profile, IsRefusedBeforeTheStart) {
+  masu_profile_figures f;
+  EXPECT_EQ(masu_profile_read(&f, sizeof f), EINVAL);
+  EXPECT_EQ(masu_profile_write("/tmp/never.heap.pb"), EINVAL);
+}
+
+#ifndef MASU_CHECKED /* numbers, which take long there and are the same; threads are below */
+
+static double usable(void *p) { return static_cast<double>(masu_malloc_usable_size(p)); }
+
+/* Estimates divided by truths: their mean must be 1, within what chance allows. */
+static void expect_unbiased(const std::vector<double> &ratios) {
+  double mean = 0, square = 0, count = static_cast<double>(ratios.size());
+  for (double r : ratios)
+    mean += r / count, square += r * r / count;
+  double error = std::sqrt((square - mean * mean) / count);
+  EXPECT_NEAR(mean, 1, 5 * error);
+  EXPECT_LT(error, 0.05) << "too few samples to tell";
+  EXPECT_GT(error, 0) << "no estimate was made";
+}
+
+/* `allocate` returns the bytes of the blocks that it took. */
+static void expect_seen(int rounds, size_t interval, const std::function<double()> &allocate) {
+  std::vector<double> ratios;
+  ASSERT_EQ(masu_profile_start(interval), 0);
+  for (int i = 0; i < rounds; i++) {
+    double before = read_profile().allocated;
+    double truth = allocate();
+    ratios.push_back((read_profile().allocated - before) / truth);
+  }
+  masu_profile_stop();
+  expect_unbiased(ratios);
+}
+
+TEST(Profile, SeesPingPong) {
+  for (size_t n : {16u, 100u, 1000u, 9000u, 40000u, 300000u, 1000000u})
+    expect_seen(40, 8 * n + 100, [n] {
+      double sum = 0;
+      for (int i = 0; i < 4000; i++) {
+        void *p = masu_malloc(n);
+        sum += usable(p);
+        masu_free(p);
+      }
+      return sum;
+    });
+}
+
+/* A program that takes and frees the same block again and again, and did so before. */
+TEST(Profile, SeesPingPongThatRunsWhenItStarts) {
+  for (size_t n : {24u, 5000u}) {
+    for (int i = 0; i < 4000; i++)
+      masu_free(masu_malloc(n));
+    ASSERT_EQ(masu_profile_start(10 * n), 0);
+    size_t before = read_profile().samples;
+    for (int i = 0; i < 10000; i++)
+      masu_free(masu_malloc(n));
+    EXPECT_GT(read_profile().samples, before + 100);
+    masu_profile_stop();
+  }
+}
+
+TEST(Profile, SeesBatches) {
+  std::vector<void *> blocks;
+  blocks.reserve(20000);
+  expect_seen(40, 20000, [&] {
+    double sum = 0;
+    for (size_t i = 0; i < 20000; i++) {
+      blocks.push_back(masu_malloc(1 + i * 7 % 300));
+      sum += usable(blocks.back());
+    }
+    for (void *p : blocks)
+      masu_free(p);
+    blocks.clear();
+    return sum;
+  });
+}
+
+TEST(Profile, SeesEveryWayToAllocate) {
+  expect_seen(60, 30000, [] {
+    double sum = 0;
+    for (int i = 0; i < 300; i++) {
+      void *some[] = {masu_calloc(3, 50), masu_aligned_alloc(64, 100), masu_aligned_alloc(4096, 5000),
+                                  masu_calloc(1, 400000), masu_memalign(128 * KIB, 300000)};
+      for (void *p : some) {
+        sum += usable(p);
+        masu_free(p);
+      }
+    }
+    return sum;
+  });
+}
+
+TEST(Profile, SeesThreads) {
+  expect_seen(30, 50000, [] {
+    std::atomic<size_t> sum{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++)
+      threads.emplace_back([&] {
+        for (size_t i = 0; i < 10000; i++) {
+          void *p = masu_malloc(8 + i % 500);
+          sum += masu_malloc_usable_size(p);
+          masu_free(p);
+        }
+      });
+    for (auto &t : threads)
+      t.join();
+    return static_cast<double>(sum);
+  });
+}
+
+/* In use: the mean is right, and the interval covers the truth as often as it says. */
+TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
+  enum { ROUNDS = 200 };
+  std::mt19937 random(7);
+  std::vector<void *> blocks;
+  int covered = 0;
+  double sum = 0;
+  blocks.reserve(3000);
+  ASSERT_EQ(masu_profile_start(16 * KIB), 0);
+  double rest = read_profile().in_use;
+  for (int round = 0; round < ROUNDS; round++) {
+    double truth = 0;
+    for (int i = 0; i < 3000; i++) {
+      size_t n = i % 100 ? 1 + random() % 2000 : 1 + random() % 600000;
+      blocks.push_back(masu_malloc(n));
+      truth += usable(blocks.back());
+      if (i % 3 == 0) { /* what was freed counts no more */
+        size_t k = random() % blocks.size();
+        truth -= usable(blocks[k]);
+        masu_free(blocks[k]);
+        blocks[k] = blocks.back();
+        blocks.pop_back();
+      }
+    }
+    masu_profile_figures f = read_profile();
+    covered += f.in_use_low <= truth && truth <= f.in_use_high;
+    sum += f.in_use / truth;
+    EXPECT_LE(f.requested, f.in_use);
+    for (void *p : blocks)
+      masu_free(p);
+    blocks.clear();
+    EXPECT_NEAR(read_profile().in_use, rest, 1) << "everything was freed";
+  }
+  masu_profile_stop();
+  EXPECT_NEAR(sum / ROUNDS, 1, 0.01);
+  EXPECT_GE(covered, ROUNDS * 88 / 100);
+}
+
+/* Grown in steps or allocated at once, a block has the same chance. */
+TEST(Profile, CountsGrowthInPlace) {
+  std::vector<double> ratios;
+  ratios.reserve(100);
+  ASSERT_EQ(masu_profile_start(4 * MIB), 0);
+  for (int round = 0; round < 100; round++) {
+    double estimate = 0, truth = 0;
+    for (int i = 0; i < 10; i++) {
+      double before = read_profile().in_use;
+      void *p = masu_malloc(300000);
+      for (size_t n = 400000; n < 5 * MIB; n += n / 2)
+        p = masu_realloc(p, n);
+      estimate += read_profile().in_use - before;
+      truth += usable(p);
+      masu_free(p);
+    }
+    ratios.push_back(estimate / truth);
+  }
+  masu_profile_stop();
+  expect_unbiased(ratios);
+}
+
+TEST(Profile, KnowsThePeak) {
+  std::vector<void *> blocks;
+  blocks.reserve(100000);
+  ASSERT_EQ(masu_profile_start(4 * KIB), 0);
+  double before = read_profile().in_use;
+  for (int i = 0; i < 100000; i++)
+    blocks.push_back(masu_malloc(200));
+  double most = read_profile().in_use;
+  for (void *p : blocks)
+    masu_free(p);
+  masu_profile_figures f = read_profile();
+  masu_profile_stop();
+  EXPECT_GE(f.peak, most);
+  EXPECT_NEAR(f.in_use, before, 1);
+}
+
+TEST(Profile, EveryAllocationWithInterval1) {
+  ASSERT_EQ(masu_profile_start(1), 0);
+  std::vector<void *> warm(2000); /* more than the hands still have */
+  for (size_t i = 0; i < warm.size(); i++)
+    warm[i] = masu_malloc(i % 2 ? 24 : 100);
+  masu_profile_figures before = read_profile();
+  for (int i = 0; i < 100; i++) {
+    masu_free(masu_malloc(24));
+    masu_free(masu_malloc(100));
+  }
+  masu_profile_figures after = read_profile();
+  EXPECT_EQ(after.samples, before.samples + 200);
+  EXPECT_EQ(after.live, before.live);
+  for (void *p : warm)
+    masu_free(p);
+  masu_profile_stop();
+}
+
+#endif
+
+/* Threads hand blocks round, while the profile is read, written and switched on and off. */
+TEST(Profile, ManyThreadsAndReaders) {
+  enum { THREADS = 4 };
+  std::atomic<bool> stop{false};
+  std::atomic<void *> slots[256] = {};
+  std::string path = "/tmp/masu-profile-test." + std::to_string(getpid());
+  std::vector<std::thread> threads;
+  ASSERT_EQ(masu_profile_start(2000), 0);
+  for (unsigned t = 0; t < THREADS; t++)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 20000; i++) {
+        size_t n = 1 + random() % (i % 64 ? 600 : 400000);
+        void *p = masu_malloc(n);
+        pattern_write(p, std::min<size_t>(n, 64), n);
+        masu_free(slots[random() % 256].exchange(p));
+      }
+    });
+  std::thread reader([&] {
+    for (size_t i = 0; !stop; i++) {
+      read_profile();
+      EXPECT_EQ(masu_profile_write(path.c_str()), 0);
+      if (i % 4 == 3) {
+        masu_profile_stop();
+        EXPECT_EQ(masu_profile_start(2000 + i), 0);
+      }
+    }
+  });
+  for (auto &t : threads)
+    t.join();
+  stop = true;
+  reader.join();
+  masu_profile_stop();
+  for (auto &s : slots)
+    masu_free(s.exchange(nullptr));
+  unlink(path.c_str());
+  EXPECT_EQ(masu_check(), 0);
+}
+
+#ifndef __SANITIZE_THREAD__ /* which holds signals back, and forbids threads in the child */
+
+/* A signal handler frees what was sampled, wherever it interrupts its thread. */
+static std::atomic<void *> for_the_handler;
+static std::atomic<int> handled;
+static void free_in_handler(int) {
+  masu_free(for_the_handler.exchange(nullptr));
+  masu_free(masu_malloc(50));
+  handled++;
+}
+
+TEST(Profile, SignalHandlersMayFreeSamples) {
+  signal(SIGALRM, free_in_handler);
+  itimerval often = {{0, 100}, {0, 100}}, never = {};
+  ASSERT_EQ(masu_profile_start(1), 0);
+  setitimer(ITIMER_REAL, &often, nullptr);
+  while (handled < 1000) {
+    masu_free(for_the_handler.exchange(masu_malloc(100)));
+    read_profile();
+  }
+  setitimer(ITIMER_REAL, &never, nullptr);
+  masu_profile_stop();
+  masu_free(for_the_handler.exchange(nullptr));
+  signal(SIGALRM, SIG_DFL);
+}
+
+TEST(Profile, GoesOnInAForkedChild) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  ASSERT_EQ(masu_profile_start(1000), 0);
+  for (int t = 0; t < 3; t++)
+    threads.emplace_back([&] {
+      while (!stop)
+        masu_free(masu_malloc(100));
+    });
+  for (int i = 0; i < 30; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      size_t before = read_profile().samples;
+      std::thread([] {
+        for (int k = 0; k < 1000; k++)
+          masu_free(masu_malloc(100));
+      }).join();
+      for (int k = 0; k < 1000; k++)
+        masu_free(masu_malloc(100));
+      _exit(read_profile().samples > before + 50 ? 0 : 1);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  stop = true;
+  for (auto &t : threads)
+    t.join();
+  masu_profile_stop();
+}
+#endif
+
+TEST(Profile, WritesNothingWhereItMayNot) {
+  ASSERT_EQ(masu_profile_start(1000), 0);
+  EXPECT_EQ(masu_profile_write("/nowhere/at/all"), ENOENT);
+  EXPECT_EQ(masu_profile_write("/dev/null/x"), ENOTDIR);
+  masu_profile_figures f;
+  EXPECT_EQ(masu_profile_read(&f, 3), EINVAL);
+  masu_profile_stop();
+}

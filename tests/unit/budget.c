@@ -1,0 +1,138 @@
+#include "unit.h"
+
+#include <math.h>
+
+#include "heap/budget.h"
+#include "heap/roster.h"
+#include "os/os.h"
+
+static heap *h;
+
+static int begin(void **state) {
+  (void)state;
+  alarm(300);
+  h = roster_join(NULL);
+  assert_non_null(h);
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  store_relaxed(&budget_interval, 0);
+  heap_flush(h);
+  heap_tidy(h);
+  assert_int_equal(heap_check(h), 0);
+  roster_leave(h);
+  assert_int_equal(supply_check(), 0);
+  return 0;
+}
+
+static void probability_is_exact(void **state) {
+  (void)state;
+  for (double size = 8; size < 1e9; size *= 1.7)
+    for (double interval = 2; interval < 1e12; interval *= 3.1) {
+      double want = -expm1(-floor(size) / floor(interval));
+      double have = budget_probability((size_t)size, (uint64_t)interval);
+      assert_true(fabs(have - want) <= 1e-7 * want);
+    }
+  assert_true(budget_probability(1, 1) == 1);
+}
+
+/* Blocks of the class that are given out until one is due. */
+static size_t until_due(unsigned class, size_t size) {
+  size_t n = 0;
+  while (!budget_due(h, class, size))
+    n++;
+  return n;
+}
+
+static void looks_come_by_chance(void **state) {
+  enum { LOOKS = 20000, INTERVAL = 5000, SIZE = 48 };
+  double sum = 0, square = 0, p = -expm1(-(double)SIZE / INTERVAL);
+  (void)state;
+  store_relaxed(&budget_interval, INTERVAL);
+  for (int i = 0; i < LOOKS; i++) {
+    double n = (double)until_due(3, SIZE);
+    sum += n, square += n * n;
+  }
+  /* geometric: mean (1-p)/p, variance (1-p)/p^2 */
+  double mean = sum / LOOKS, variance = square / LOOKS - mean * mean;
+  assert_true(fabs(mean - (1 - p) / p) < 5 * sqrt((1 - p) / LOOKS) / p);
+  assert_true(fabs(variance * p * p / (1 - p) - 1) < 0.1);
+}
+
+static void interval_1_looks_at_all(void **state) {
+  (void)state;
+  store_relaxed(&budget_interval, 1);
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    for (int i = 0; i < 100; i++)
+      assert_true(budget_due(h, c, class_size(c)));
+}
+
+static unsigned length_of(const block *b) {
+  unsigned n = 0;
+  for (; b; b = b->next)
+    n++;
+  return n;
+}
+
+/* The hand never has a block that is due, and no block is lost on the way. */
+static void hands_hold_what_is_paid_for(void **state) {
+  enum { CLASS = 5, TAKEN = 30000 };
+  static block *taken[TAKEN];
+  unsigned looks = 0;
+  (void)state;
+  store_relaxed(&budget_interval, 4096);
+  for (int i = 0; i < TAKEN; i++) {
+    if (!h->hot.hand[CLASS] && budget_due(h, CLASS, class_size(CLASS)))
+      looks++;
+    uint64_t left = h->budget ? h->budget->left[CLASS] : 0;
+    taken[i] = heap_take_block(h, CLASS);
+    assert_non_null(taken[i]);
+    if (h->budget->left[CLASS] != left) /* it was a refill */
+      assert_int_equal(left - h->budget->left[CLASS], length_of(h->hot.hand[CLASS]) * class_size(CLASS));
+    assert_int_equal(length_of(h->budget->held[CLASS]), h->budget->held_count[CLASS]);
+  }
+  double expected = TAKEN * -expm1(-(double)class_size(CLASS) / 4096);
+  assert_true(fabs(looks - expected) < 6 * sqrt(expected));
+  for (int i = 0; i < TAKEN; i++)
+    heap_free_own(h, map_entry_descriptor(map_get(taken[i])), taken[i]);
+}
+
+static void flush_takes_what_is_held(void **state) {
+  (void)state;
+  store_relaxed(&budget_interval, 2000);
+  for (unsigned c = 0; c < 20; c++) {
+    budget_due(h, c, class_size(c));
+    block *b = heap_take_block(h, c);
+    assert_non_null(b);
+    heap_free_own(h, map_entry_descriptor(map_get(b)), b);
+  }
+  heap_flush(h);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    assert_null(h->hot.hand[c]);
+    assert_null(h->budget->held[c]);
+  }
+}
+
+static void nobody_looks_any_more(void **state) {
+  (void)state;
+  store_relaxed(&budget_interval, 100);
+  assert_true(until_due(3, 48) < 1000);
+  store_relaxed(&budget_interval, 0);
+  for (int i = 0; i < 1000; i++)
+    assert_false(budget_due(h, 3, 48));
+  assert_true(budget_covers(h, 3, SIZE_MAX));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(probability_is_exact, begin, end),
+      cmocka_unit_test_setup_teardown(looks_come_by_chance, begin, end),
+      cmocka_unit_test_setup_teardown(interval_1_looks_at_all, begin, end),
+      cmocka_unit_test_setup_teardown(hands_hold_what_is_paid_for, begin, end),
+      cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
+      cmocka_unit_test_setup_teardown(nobody_looks_any_more, begin, end),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
