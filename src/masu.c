@@ -15,6 +15,7 @@
 #include "pages/pagemap.c"
 #include "pages/supply.c"
 
+#include "heap/budget.c"
 #include "heap/heap.c"
 #include "heap/helper.c"
 #include "heap/large.c"
@@ -22,6 +23,7 @@
 #include "heap/roster.c"
 #include "heap/sizes.c"
 #include "heap/slab.c"
+#include "heap/spares.c"
 #include "heap/sparse.c"
 
 #include "api/aligned.c"
@@ -32,6 +34,8 @@
 #include "api/limb.c"
 #include "api/malloc.c"
 #include "api/process.c"
+#include "api/sampled.c"
+#include "api/settings.c"
 #include "api/thread.c"
 
 #include "forms/arena.c"
@@ -41,8 +45,17 @@
 #include "forms/pool.c"
 #include "forms/scope.c"
 #include "forms/sized.c"
-#include "forms/summary.c"
 #include "forms/thread_end.c"
+
+#include "observe/ledger.c"
+#include "observe/live.c"
+#include "observe/pprof.c"
+#include "observe/profile.c"
+#include "observe/stack.c"
+#ifdef MASU_RECORD
+#include "observe/record.c"
+#endif
+#include "observe/stats.c"
 
 #include "override/interpose.c"
 #include "override/operators.c"

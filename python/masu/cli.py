@@ -5,8 +5,18 @@ import click
 from masu.commands.allocators import allocators
 from masu.commands.bench import bench
 from masu.commands.compare import compare
+from masu.commands.doctor import doctor
+from masu.commands.export import export
 from masu.commands.path import path
+from masu.commands.profile import profile
+from masu.commands.purge import purge
+from masu.commands.record import record
+from masu.commands.replay import replay
+from masu.commands.report import report
 from masu.commands.run import run
+from masu.commands.stat import stat
+from masu.commands.top import top
+from masu.commands.tune import tune
 from masu.help import Group
 
 
@@ -18,6 +28,16 @@ def main() -> None:
 
 main.add_command(run)
 main.add_command(compare)
+main.add_command(profile)
+main.add_command(record)
+main.add_command(replay)
+main.add_command(report)
+main.add_command(tune)
+main.add_command(top)
+main.add_command(stat)
+main.add_command(doctor)
+main.add_command(purge)
+main.add_command(export)
 main.add_command(allocators)
 main.add_command(bench)
 main.add_command(path)

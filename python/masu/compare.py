@@ -15,8 +15,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from masu.bench import statistics
-from masu.bench.measure import SYSTEM, Allocator, Problem, Usage, measure
+from masu.measuring import statistics
+from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
+from masu.measuring.rounds import Row, check_one, own_figures, own_rows
+from masu.messages import Problem
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 30
 SECONDS = 180.0
@@ -26,32 +28,24 @@ MATTERS = 0.01
 """A smaller difference is none, however sure it is."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    label: str
-    value: Callable[[Run], float]
-    unit: str = ""
-    more: bool = False
-    """More is better."""
-    judged: bool = False
-
-
 @dataclass
 class Run:
     usage: Usage
     metric: float = 0.0
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Seconds since the start, and MiB resident in the program and its children."""
+    own: dict = field(default_factory=dict)
+    """The JSON object in the last line of the program's output; empty without one."""
 
 
 FIGURES = (
-    Figure("wall time", lambda r: r.usage.wall_s, "s", judged=True),
-    Figure("CPU time", lambda r: r.usage.cpu_s, "s"),
-    Figure("peak memory", lambda r: r.usage.peak_rss_kib, "KiB", judged=True),
-    Figure("mean memory", lambda r: _mean(r.curve) * 1024, "KiB"),
-    Figure("page faults", lambda r: r.usage.page_faults),
-    Figure("waits", lambda r: r.usage.voluntary_switches),
-    Figure("interrupted", lambda r: r.usage.involuntary_switches),
+    Row("wall time", lambda r: r.usage.wall_s, "s", judged=True),
+    Row("CPU time", lambda r: r.usage.cpu_s, "s"),
+    Row("peak memory", lambda r: r.usage.peak_rss_kib, "KiB", judged=True),
+    Row("mean memory", lambda r: _mean(r.curve) * 1024, "KiB"),
+    Row("page faults", lambda r: r.usage.page_faults),
+    Row("waits", lambda r: r.usage.voluntary_switches),
+    Row("interrupted", lambda r: r.usage.involuntary_switches),
 )
 
 
@@ -65,20 +59,25 @@ class Comparison:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     metric: str = ""
+    counted: tuple[Row, ...] = FIGURES
+    interrupted: bool = False
+    """By Ctrl-C; the rounds that were measured are here."""
 
     @property
-    def figures(self) -> list[Figure]:
-        own = [Figure(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
-        return [*own, *FIGURES]
+    def figures(self) -> list[Row]:
+        metric = [Row(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
+        runs = {name: of for name, of in self.runs.items() if of}
+        own = own_rows(runs) if runs and self.counted is FIGURES else []
+        return [*metric, *self.counted, *own]
 
     @property
     def rounds(self) -> int:
         return max((len(runs) for runs in self.runs.values()), default=0)
 
-    def values(self, name: str, figure: Figure) -> list[float]:
+    def values(self, name: str, figure: Row) -> list[float]:
         return [figure.value(run) for run in self.runs[name]]
 
-    def ratio(self, name: str, figure: Figure, base: str = SYSTEM.name) -> statistics.Estimate:
+    def ratio(self, name: str, figure: Row, base: str = SYSTEM.name) -> statistics.Estimate:
         return statistics.ratio(self.values(name, figure), self.values(base, figure))
 
 
@@ -102,23 +101,12 @@ class Curve(threading.Thread):
     def run(self) -> None:
         start, step = time.monotonic(), self.STEP_S
         while not self.ended.wait(step):
-            resident = sum(_resident_mib(p) for p in _children(self.launcher))
+            resident = sum(_resident_mib(p) for p in family(self.launcher)[1:])
             if resident:
                 self.samples.append((time.monotonic() - start, resident))
             if len(self.samples) >= 2000:  # a long run: half as many, half as often
                 self.samples = self.samples[::2]
                 step *= 2
-
-
-def _children(process: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{process}/task"):
-            for child in Path(f"/proc/{process}/task/{task}/children").read_text().split():
-                found += [int(child), *_children(int(child))]
-    except OSError:  # it has ended meanwhile
-        pass
-    return found
 
 
 def _resident_mib(process: int) -> float:
@@ -129,18 +117,23 @@ def _resident_mib(process: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def _once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[str] | None) -> Run:
+def check_ended_well(usage: Usage) -> None:
+    if usage.status:
+        how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
+        said = usage.errors.strip().splitlines()
+        raise Problem(f"{how}{': ' + said[-1][:160] if said else ''}")
+
+
+def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[str] | None = None) -> Run:
+    """Problem: the program failed."""
     curve = Curve()
     try:
         usage = measure(list(command), allocator, timeout=3600, started=curve.watch)
     finally:
         curve.ended.set()
         curve.join()
-    if usage.status:
-        how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
-        said = usage.errors.strip().splitlines()
-        raise Problem(f"{how}{': ' + said[-1][:160] if said else ''}")
-    run = Run(usage, curve=curve.samples)
+    check_ended_well(usage)
+    run = Run(usage, curve=curve.samples, own=own_figures(usage.output))
     if metric:
         match = metric.search(usage.output) or metric.search(usage.errors)
         if not match:
@@ -160,6 +153,8 @@ def compare(
     rounds: int = 0,
     metric: str = "",
     seconds: float = SECONDS,
+    figures: tuple[Row, ...] = FIGURES,
+    once: Callable[[Sequence[str], Allocator, re.Pattern[str] | None], Run] = run_once,
 ) -> Comparison:
     """Rounds that run every allocator once, in random order, after one that doesn't count.
     `rounds` 0: until the ratios of the judged figures are tight, or the time is up. Ctrl-C ends
@@ -168,8 +163,9 @@ def compare(
         pattern = re.compile(metric) if metric else None
     except re.error as error:
         raise Problem(f"--metric {metric}: {error}") from None
-    result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric)
+    result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, counted=figures)
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
+    results: dict[str, tuple[str, str]] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("warming up", total=1.0)
@@ -182,7 +178,8 @@ def compare(
                         completed=_part(done, rounds, time.monotonic() - start, seconds),
                     )
                     try:
-                        run = _once(command, allocator, pattern)
+                        run = once(command, allocator, pattern)
+                        check_one(allocator.name, run.own, results)
                     except Problem as problem:
                         result.failed[allocator.name] = str(problem)
                         result.runs.pop(allocator.name)
@@ -195,8 +192,9 @@ def compare(
                 if not rounds and done >= LEAST_ROUNDS and (over or _is_tight(result)):
                     break
         except KeyboardInterrupt:
-            if not done or done < 1:
+            if done < 1:
                 raise
+            result.interrupted = True
     least = min((len(runs) for runs in result.runs.values()), default=0)
     for runs in result.runs.values():  # a round that was interrupted doesn't count
         del runs[least:]
@@ -218,7 +216,7 @@ def _is_tight(c: Comparison) -> bool:
 # ---- What it says ----
 
 
-def _gain(c: Comparison, name: str, figure: Figure, base: str) -> tuple[float, bool]:
+def _gain(c: Comparison, name: str, figure: Row, base: str) -> tuple[float, bool]:
     """How many times as good as base, and whether that is beyond noise."""
     r = c.ratio(name, figure, base)
     if not r.median > 0:
@@ -227,7 +225,7 @@ def _gain(c: Comparison, name: str, figure: Figure, base: str) -> tuple[float, b
     return (r.median if figure.more else 1 / r.median), sure
 
 
-def _best(c: Comparison, figure: Figure) -> tuple[str, list[str]]:
+def _best(c: Comparison, figure: Row) -> tuple[str, list[str]]:
     """The best allocator, and those that are as good within noise."""
     medians = {name: statistics.estimate(c.values(name, figure)).median for name in c.runs}
     best = (max if figure.more else min)(medians, key=medians.__getitem__)
@@ -239,7 +237,7 @@ def advice(c: Comparison) -> str:
     if SYSTEM.name not in c.runs or len(c.runs) < 2 or c.rounds < 2:
         return "Nothing to compare: " + ("no other allocator ran." if len(c.runs) < 2 else "too few rounds.")
     speed = c.figures[0]
-    memory = next(f for f in FIGURES if f.label == "peak memory")
+    memory = next(f for f in c.figures if f.label == "peak memory")
     best, even = _best(c, speed)
     gain, sure = _gain(c, best, speed, SYSTEM.name)
     what = f"by {speed.label}" if speed.more else "by time"
@@ -287,7 +285,7 @@ def as_json(c: Comparison) -> dict:
     }
 
 
-def _ratio_json(c: Comparison, name: str, figure: Figure) -> list[float] | None:
+def _ratio_json(c: Comparison, name: str, figure: Row) -> list[float] | None:
     if name == SYSTEM.name or not c.runs.get(SYSTEM.name):
         return None
     r = c.ratio(name, figure)

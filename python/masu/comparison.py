@@ -10,13 +10,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from masu.bench import statistics
-from masu.bench.measure import SYSTEM
-from masu.bench.rounds import shown
-from masu.compare import Comparison, Figure, advice
+from masu.compare import Comparison, advice
+from masu.measuring import statistics
+from masu.measuring.measure import SYSTEM
+from masu.measuring.rounds import Row, shown
 
 
-def _cells(c: Comparison, name: str, figure: Figure) -> tuple[str, str, str]:
+def cells(c: Comparison, name: str, figure: Row) -> tuple[str, str, str]:
     """Median, ratio to the system's with its interval, and how that is: good, bad or nothing."""
     median = shown(statistics.estimate(c.values(name, figure)).median, figure.unit)
     if name == SYSTEM.name or not c.runs.get(SYSTEM.name):
@@ -42,7 +42,7 @@ def table(c: Comparison, versions: dict[str, str]) -> Table:
     for figure in c.figures:
         row = []
         for name in names:
-            median, ratio, how = _cells(c, name, figure)
+            median, ratio, how = cells(c, name, figure)
             style = {"good": "green", "bad": "red", "": "dim"}[how]
             row.append(Text(median).append("\n" + ratio, style) if ratio else Text(median))
         t.add_row(figure.label, *row)
@@ -52,13 +52,11 @@ def table(c: Comparison, versions: dict[str, str]) -> Table:
 def page(c: Comparison, versions: dict[str, str]) -> str:
     """One file without network."""
     import jinja2
-    import matplotlib
 
-    matplotlib.use("svg")
-    from masu.bench.page import plot
+    from masu.measuring.plots import plot
 
     names = [name for name, runs in c.runs.items() if runs]
-    rows = [(figure.label, [_cells(c, name, figure) for name in names]) for figure in c.figures]
+    rows = [(figure.label, [cells(c, name, figure) for name in names]) for figure in c.figures]
 
     def curves(axes) -> None:
         for name in names:

@@ -1,6 +1,11 @@
-"""Help that opens with a line one can run."""
+"""What every command has: help that opens with a line one can run, failures that are one line."""
+
+import signal
+from pathlib import Path
 
 import click
+
+from masu.messages import failures_said, writable_or_fail
 
 
 class _OpensWithExample:
@@ -14,8 +19,24 @@ class _OpensWithExample:
 
 
 class Command(_OpensWithExample, click.Command):
-    pass
+    def invoke(self, ctx: click.Context) -> object:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # see masu.__main__
+        with failures_said(self.name or ""):
+            return super().invoke(ctx)
 
 
 class Group(_OpensWithExample, click.Group):
     pass
+
+
+class ResultFile(click.Path):
+    """The path of a file that will be written, known to be writable before anything is measured."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value, param, ctx) -> Path:
+        path = super().convert(value, param, ctx)
+        writable_or_fail(path)
+        return path

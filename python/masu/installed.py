@@ -11,7 +11,9 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from masu.bench.measure import SYSTEM, Allocator, Problem, clean_environment
+from masu.measuring.answers import why_not
+from masu.measuring.measure import SYSTEM, Allocator
+from masu.messages import Problem, warn
 
 # Name, and the libraries that packages install it as; of those that are there the first.
 KNOWN = {
@@ -72,19 +74,6 @@ def _version_of(path: Path) -> str:
     return match.group(1) if match else ""
 
 
-def _why_not(allocator: Allocator, *how: str) -> str:
-    """Loaded into a program, does it answer malloc there, and well? '' if so."""
-    answers = Path(__file__).resolve().parent / "bench" / "bin" / "answers"
-    run = subprocess.run(
-        [answers, allocator.library.resolve(), *how],
-        env=clean_environment(allocator), capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    if run.returncode == 0:
-        return ""
-    said = (run.stdout + run.stderr).strip().splitlines()
-    return said[-1] if said else f"a program on it ends with {run.returncode}"
-
-
 def allocators(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
     """The system's first, then masu, then the others; each but the system's was tried."""
     found = [
@@ -110,6 +99,15 @@ def allocators(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
     return [_tried(f) if f.allocator.library else f for f in found]
 
 
+def usable(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
+    """Those that can be used; a warning for each that can't."""
+    found = allocators(masu, extra)
+    for f in found:
+        if f.wrong:
+            warn(f"{f.name} is left out: {f.wrong}")
+    return [f for f in found if not f.wrong]
+
+
 def _tried(f: Found) -> Found:
-    wrong = _why_not(f.allocator, "loaded")
-    return replace(f, wrong=wrong, flaw="" if wrong else _why_not(f.allocator))
+    wrong = why_not(f.allocator, "loaded")
+    return replace(f, wrong=wrong, flaw="" if wrong else why_not(f.allocator))

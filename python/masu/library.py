@@ -1,4 +1,4 @@
-"""libmasu.so, as it lies in this package."""
+"""The libraries, as they lie in this package."""
 
 from pathlib import Path
 
@@ -6,7 +6,16 @@ from masu.messages import MASU_FAILED, fail
 
 
 def library_path() -> Path:
-    path = Path(__file__).resolve().parent / "lib" / "libmasu.so"
+    return _path("libmasu.so")
+
+
+def recorder_path() -> Path:
+    """masu with a record of every call: src/observe/record.h."""
+    return _path("libmasu-record.so")
+
+
+def _path(name: str) -> Path:
+    path = Path(__file__).resolve().parent / "lib" / name
     if not path.is_file():
         fail(f"{path} is missing; install the package: pip install .", MASU_FAILED)
     # LD_PRELOAD is a list that both of these separate; there is no way to quote.

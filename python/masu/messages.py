@@ -1,11 +1,22 @@
 """One-line messages on stderr, and the exit statuses that shells use."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 MASU_FAILED = 125  # masu itself, as in env(1) and timeout(1)
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
+
+
+class Problem(Exception):
+    """Something the user has to know, and nothing else: shown as one line."""
+
+
+def say(text: str) -> None:
+    _line("", "", text)
 
 
 def warn(text: str) -> None:
@@ -17,10 +28,37 @@ def fail(text: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+def writable_or_fail(path: Path) -> None:
+    """Said at the start, and not when all is measured."""
+    new = not path.exists()
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        fail(f"{path}: {error.strerror}", MASU_FAILED)
+
+
+@contextlib.contextmanager
+def failures_said(command: str) -> Iterator[None]:
+    """What goes wrong inside ends the command: with one line, or, by Ctrl-C, with none."""
+    try:
+        yield
+    except Problem as problem:
+        fail(f"{command}: {problem}", MASU_FAILED)
+    except BrokenPipeError:
+        raise  # whoever reads our output has enough; click ends quietly
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{command}: {where}{error.strerror or error}", MASU_FAILED)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
 def _line(kind: str, colour: str, text: str) -> None:
     from rich.console import Console  # late: most runs have nothing to say
     from rich.text import Text
 
     Console(stderr=True, soft_wrap=True, highlight=False).print(
-        Text.assemble("masu: ", (kind, f"bold {colour}"), f": {text}")
+        Text.assemble("masu: ", (kind, f"bold {colour}"), ": " if kind else "", text)
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from masu.messages import CANNOT_EXECUTE, NOT_FOUND
+from masu.messages import CANNOT_EXECUTE, NOT_FOUND, fail
 
 ELF_MAGIC = b"\x7fELF"
 PT_INTERP = 3
@@ -36,6 +36,21 @@ def find_program(name: str) -> str:
     if not os.access(path, os.X_OK):
         raise NotRunnable(f"{name}: permission denied", CANNOT_EXECUTE)
     return path
+
+
+def find_or_fail(name: str) -> str:
+    """The same; a message and the shell's exit status where there is none."""
+    try:
+        return find_program(name)
+    except NotRunnable as error:
+        fail(str(error), error.status)
+
+
+def environment_at_start() -> dict:
+    """os.environ is not it: in the C locale Python changes LC_CTYPE."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = os.fsdecode(file.read()).split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def why_preload_fails(path: str, library: Path) -> str | None:

@@ -13,7 +13,7 @@ static bool add_room(size_t size, size_t count, size_t *total) {
     return true;
   if (size <= SMALL_MAX) {
     unsigned c = class_of(size);
-    slices = class_slices[c];
+    slices = class_slices(c);
     runs = count / class_capacity(c) + 1;
   }
   size_t in_page = HUGE_SLICES / slices, pages = runs / in_page + (runs % in_page != 0);

@@ -6,8 +6,10 @@
 #include "api/fast.h"
 #include "api/foreign.h"
 #include "api/limb.h"
+#include "api/sampled.h"
 #include "heap/helper.h"
 #include "heap/roster.h"
+#include "heap/spares.h"
 #include "os/report.h"
 
 /* ---- Slow paths ---- */
@@ -18,13 +20,16 @@ static COLD void *out_of_memory(void) {
 }
 
 /* Memory ran out. Waits for what is on its way back and gives back whatever is
- * idle anywhere; true: worth another try. */
+ * idle anywhere, this thread's hands too: a block in one keeps a slab, and a slab the
+ * region that it is in. True: worth another try. */
 static COLD bool reclaim(heap *h) {
   bool waited = supply_settle();
   if (supply_is_prewarmed())
     supply_prewarm(0);
-  if (h)
+  if (h) {
+    heap_flush(h);
     heap_tidy(h);
+  }
   return helper_give_back_all(0) > 0 || waited;
 }
 
@@ -46,6 +51,8 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
   if (UNLIKELY(thread_busy))
     return nested(size, align);
   heap *h = thread_enter();
+  if (h)
+    spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
   slab *s = large_take(size, align, dirty);
   if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
     s = large_take(size, align, dirty);
@@ -66,10 +73,22 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
   return hand_out(b);
 }
 
-static inline void *malloc_refilling(unsigned size_class) {
+/* The next block of the class is to be looked at. */
+static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class) {
+  block *b = sampled_take(size_class);
+  if (!b)
+    return malloc_reclaiming(h, size_class);
+  thread_leave(h);
+  sampled_tell(b, size, class_size(size_class), class_size(size_class));
+  return hand_out(b);
+}
+
+static inline void *malloc_refilling(size_t size, unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested(class_size(size_class), 1);
   heap *h = thread_enter();
+  if (UNLIKELY(load_relaxed(&budget_interval)) && h && budget_due(h, size_class, class_size(size_class)))
+    return malloc_sampled(h, size, size_class);
   block *b = LIKELY(h != NULL) ? heap_take_block(h, size_class) : NULL;
   if (UNLIKELY(!b))
     return malloc_reclaiming(h, size_class);
@@ -78,10 +97,21 @@ static inline void *malloc_refilling(unsigned size_class) {
 }
 
 internal NOINLINE void *malloc_slow(size_t size) {
-  return malloc_refilling(class_in_table(size));
+  if (UNLIKELY(!thread_knows_sizes()))
+    return nested(max_size(size, 1), 1);
+  return malloc_refilling(size, class_in_table(size));
+}
+
+static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty) {
+  void *p = take_large_slow(size, align, dirty);
+  if (p)
+    sampled_large(p, size);
+  return p;
 }
 
 static inline void *take_large(size_t size, size_t align, size_t *dirty) {
+  if (UNLIKELY(load_relaxed(&budget_interval)) && sampled_large_due(size))
+    return take_large_sampled(size, align, dirty);
   *dirty = size;
   if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
     slab *s = heap_front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
@@ -102,7 +132,7 @@ internal NOINLINE void *malloc_larger(size_t size) {
   block **hand = heap_hand_at(thread_hot, c * sizeof(void *));
   block *b = *hand;
   if (UNLIKELY(!b))
-    return malloc_refilling(c);
+    return malloc_refilling(size, c);
   *hand = b->next;
   if (CHECKED)
     checked_take(b);
@@ -110,7 +140,7 @@ internal NOINLINE void *malloc_larger(size_t size) {
 }
 
 internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty) {
-  unsigned c = class_aligned(size, align);
+  unsigned c = thread_knows_sizes() ? class_aligned(size, align) : CLASS_COUNT;
   *dirty = size;
   return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, dirty);
 }
@@ -137,6 +167,8 @@ static bool free_to_front(slab *s) {
 static void give_large(slab *s) {
   account *a = heap_account_of(s);
   size_t size = s->block_size;
+  if (sampled_large_is(s))
+    sampled_large_free(s);
   large_give(s);
   account_discharge(a, size);
 }
@@ -146,6 +178,8 @@ internal void free_entered(heap *h, void *p) {
   slab *s = map_entry_descriptor(e);
   if (s->kind != SLAB_SMALL)
     give_large(s);
+  else if (sampled_is_tag(map_entry_tag(e)))
+    sampled_free(s, p);
   else if (!h || map_entry_tag(e) >= TAG_FIRST_LIMB)
     heap_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
   else if (map_entry_tag(e) == h->hot.tag)
@@ -174,7 +208,7 @@ internal NOINLINE void free_slow(void *p) {
     limb_free(limb, s, p);
     return;
   }
-  if (s->kind != SLAB_SMALL && free_to_front(s))
+  if (s->kind != SLAB_SMALL && !sampled_large_is(s) && free_to_front(s))
     return;
   heap *h = thread_enter_if_joined();
   free_entered(h, p);
@@ -255,10 +289,13 @@ static void *resize_large(slab *s, size_t size) {
   more = more > before ? more - before : 0;
   if (!account_charge(a, more))
     return NULL;
+  bool sampled = sampled_large_resize(s);
   heap *h = thread_enter_if_joined();
   void *p = large_resize(s, size);
   thread_leave(h);
   account_discharge(a, p ? before + more - s->block_size : more);
+  if (UNLIKELY(load_relaxed(&budget_interval) || sampled) && p && !a)
+    sampled_large_resized(s, sampled, before, size);
   if (UNLIKELY(a != NULL))
     account_notice(a);
   return p;
@@ -323,6 +360,7 @@ PUBLIC size_t masu_malloc_usable_size(void *p) {
 }
 
 PUBLIC size_t masu_malloc_good_size(size_t size) {
+  (void)thread_knows_sizes();
   if (size <= SMALL_MAX)
     return class_size(class_of(size));
   return size > LARGE_MOST ? size : ROUND_UP(size, SLICE_SIZE);

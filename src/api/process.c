@@ -13,17 +13,6 @@
 
 enum { TRANSIT_TRIES = 100 };
 
-/* ---- Options ---- */
-
-static void complain(option_fault fault, const char *text, size_t length) {
-  int shown = (int)min_size(length, 64);
-  if (fault == OPTION_UNKNOWN)
-    report("MASU_OPTIONS: unknown option '%.*s'; the nearest is '%s'", shown, text,
-           option_name(option_nearest(text, length)));
-  else
-    report("MASU_OPTIONS: bad value in '%.*s'", shown, text);
-}
-
 /* ---- Fork ---- */
 
 /* A signal handler may fork while its thread is inside masu. */
@@ -90,9 +79,7 @@ internal void process_start(char **arguments, char **environment) {
   started = true;
   os_process_start(arguments, environment);
   started_as = os_process_id();
-  const char *text = os_environment("MASU_OPTIONS");
-  if (text)
-    options_parse(text, complain);
+  settings_read();
   if (stats_wanted())
     os_keep_stderr();
   pthread_atfork(fork_prepare, fork_parent, fork_child);

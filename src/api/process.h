@@ -4,9 +4,8 @@
 
 #include "base/attr.h"
 
-/* Reads the options and registers for fork and exit. Called by the constructor with
- * what it was given (NULL: unknown); allocation works before it, with the options'
- * defaults. */
+/* Reads the settings, unless the first heap did, and registers for fork and exit. Called
+ * by the constructor with what it was given (NULL: unknown); allocation works before. */
 internal void process_start(char **arguments, char **environment);
 /* The program ends, by exit or _exit: the summary, if it is wanted. A forked child is
  * not the program that was started, and writes none. */

@@ -84,6 +84,7 @@ static bool find_exit_key(pthread_key_t *key) {
 static heap *thread_join(void) {
   size_t rounds = (size_t)(thread_hot - thread_none);
   pthread_key_t key;
+  settings_read();
   if (rounds == THREAD_ROUNDS || !find_exit_key(&key))
     return NULL;
   thread_busy = true;

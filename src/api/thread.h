@@ -15,6 +15,7 @@
 #ifndef MASU_API_THREAD_H
 #define MASU_API_THREAD_H
 
+#include "api/settings.h"
 #include "heap/heap.h"
 
 enum { THREAD_ROUNDS = 4 }; /* PTHREAD_DESTRUCTOR_ITERATIONS */
@@ -30,6 +31,12 @@ thread_local_data bool thread_busy;
 
 /* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
 internal_data _Atomic(void (*)(void)) thread_exit_hook;
+
+/* Before anything is looked up in the size classes for a block to be taken: they are
+ * settled when the first thread gets its heap. False: see settings_read. */
+static inline bool thread_knows_sizes(void) {
+  return LIKELY(thread_hot->tag != TAG_NO_HEAP) || settings_read();
+}
 
 /* Enters a slow path that needs a heap; NULL: there is none to be had. The caller
  * has seen that thread_busy is false. */

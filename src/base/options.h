@@ -20,7 +20,12 @@
   X(helper, 1, 0, 1,                                                           \
     "give memory back by a helper thread in programs that have threads")       \
   X(huge_pages, 0, 0, 1048576,                                                 \
-    "MiB that a program uses from which on it asks for huge pages; 0: it never does")
+    "MiB that a program uses from which on it asks for huge pages; 0: it never does") \
+  X(live, 0, 0, 1, "show its figures to masu top, stat, doctor and export")   \
+  X(profile, 0, 0, 1099511627776,                                              \
+    "bytes between two samples of the heap profiler, on average; 1: 512 KiB; 0: none") \
+  X(profile_every, 0, 0, 86400,                                                \
+    "seconds between two files of the heap profiler; 0: one at the end")
 
 typedef enum option {
 #define OPTION_ENUM(name, initial, low, high, meaning) OPTION_##name,

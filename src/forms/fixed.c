@@ -122,20 +122,15 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   masu_free(p);
 }
 
+/* p fell back, or is a block of the pool that is too small. */
 PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
-  void *q = !p && size <= f->block ? f->ready : NULL;
-  if (q) {
-    f->ready = *(masu_link *)q;
-    return q;
-  }
-  if (!p)
-    return masu_fixed_alloc_slow(f, size);
   if (!masu_fixed_owns(f, p)) {
     if (!(f->flags & MASU_FIXED_FALLBACK))
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);
     return masu_realloc(p, size);
   }
-  if ((q = masu_fixed_alloc_slow(f, size))) {
+  void *q = masu_fixed_alloc_slow(f, size);
+  if (q) {
     memcpy(q, p, f->block);
     *(masu_link *)p = f->ready;
     f->ready = p;

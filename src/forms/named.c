@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "api/fast.h"
-#include "api/inspect.h"
 #include "api/limb.h"
-#include "forms/summary.h"
 #include "heap/mail.h"
 #include "heap/roster.h"
 #include "os/lock.h"
@@ -36,8 +34,9 @@ static void prepare(void) {
   list_init(&forms.unused);
   list_init(&forms.tenants);
   forms.ready = true;
-  store_relaxed(&stats_hook, forms_report);
 }
+
+internal const account *named_account(const masu_heap *named) { return &named->account; }
 
 static account *account_of(masu_heap *named) {
   if (CHECKED && named->destroyed)
@@ -223,15 +222,7 @@ static void count_slab(slab *s, void *context) {
   named_count *c = context;
   if (heap_account_of(s) != c->whose)
     return;
-  size_t out = 1;
-  if (load_acquire(&s->kind) == SLAB_SMALL) {
-    uint64_t mail = load_relaxed(&s->mail);
-    size_t in_mail = mail_count_of(mail);
-    out = load_relaxed(&s->need) + load_relaxed(&s->reserve);
-    if (mail_state_of(mail) == MAIL_DEAD)
-      return;
-    out = out > in_mail ? out - in_mail : 0;
-  }
+  size_t out = load_acquire(&s->kind) == SLAB_SMALL ? mail_in_use(s) : 1;
   c->blocks += out;
   c->live += out * load_relaxed(&s->block_size);
 }
@@ -264,19 +255,25 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
   return 0;
 }
 
-static masu_heap *nth(size_t n) {
-  list_node *at;
-  lock_take(LOCK_FORMS);
+/* Lock held; NULL: the list has fewer. */
+static list_node *nth_of(list_node *list, size_t n) {
   prepare();
-  for (at = forms.heaps.next; at != &forms.heaps && n; at = at->next)
-    n--;
+  list_node *at = list->next;
+  while (at != list && n--)
+    at = at->next;
+  return at == list ? NULL : at;
+}
+
+static masu_heap *nth_heap(size_t n) {
+  lock_take(LOCK_FORMS);
+  list_node *at = nth_of(&forms.heaps, n);
   lock_drop(LOCK_FORMS);
-  return at == &forms.heaps ? NULL : CONTAINER_OF(at, masu_heap, all);
+  return at ? CONTAINER_OF(at, masu_heap, all) : NULL;
 }
 
 PUBLIC void masu_heap_for_each(void (*visit)(masu_heap *named, void *context), void *context) {
   masu_heap *named;
-  for (size_t n = 0; (named = nth(n)); n++)
+  for (size_t n = 0; (named = nth_heap(n)); n++)
     visit(named, context);
 }
 
@@ -302,12 +299,18 @@ internal void tenant_end(tenant *t, void *descriptor) {
     masu_free(descriptor);
 }
 
-internal void tenant_for_each(void (*visit)(const tenant *t, void *context), void *context) {
+internal bool tenant_read(size_t n, tenant_line *line) {
   lock_take(LOCK_FORMS);
-  prepare();
-  for (list_node *n = forms.tenants.next; n != &forms.tenants; n = n->next)
-    visit(CONTAINER_OF(n, tenant, all), context);
+  list_node *at = nth_of(&forms.tenants, n);
+  if (at) {
+    const tenant *t = CONTAINER_OF(at, tenant, all);
+    line->form = t->form;
+    copy_name(line->name, t->name);
+    copy_name(line->heap, masu_heap_name(t->heap));
+    t->figures(t, &line->used, &line->held);
+  }
   lock_drop(LOCK_FORMS);
+  return at != NULL;
 }
 
 internal void form_taken(masu_heap *named) {

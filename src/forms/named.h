@@ -34,8 +34,14 @@ static inline void tenant_used(const tenant *t, const void *descriptor) {
   if (CHECKED && t->ended)
     report_misuse("use after destroy", descriptor);
 }
-/* Calls visit for each with LOCK_FORMS held. */
-internal void tenant_for_each(void (*visit)(const tenant *t, void *context), void *context);
+internal const account *named_account(const masu_heap *named);
+/* What the statistics say of the n-th; false: there are fewer. */
+typedef struct tenant_line {
+  const char *form;
+  char name[32], heap[32];
+  size_t used, held; /* bytes */
+} tenant_line;
+internal bool tenant_read(size_t n, tenant_line *line);
 
 /* Memory of `heap` (NULL: the general memory) for a form, at least `size` bytes, aligned
  * to `align`, at least 16; freed by masu_free. *dirty: so many bytes at the start may

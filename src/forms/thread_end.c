@@ -1,9 +1,7 @@
 #include "forms/thread_end.h"
 
-#include "api/inspect.h"
 #include "api/thread.h"
 #include "forms/sized.h"
-#include "forms/summary.h"
 
 /* Values that die may use sized blocks, so the scopes go first. */
 static void forms_thread_ends(void) {
@@ -16,6 +14,5 @@ internal bool forms_watch_thread(void) {
   bool has_end = h && &h->hot == thread_hot;
   thread_leave(h);
   store_relaxed(&thread_exit_hook, forms_thread_ends);
-  store_relaxed(&stats_hook, forms_report);
   return has_end;
 }

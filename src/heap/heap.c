@@ -1,7 +1,9 @@
 #include "heap/heap.h"
 
 #include "base/options.h"
+#include "heap/budget.h"
 #include "heap/mail.h"
+#include "heap/spares.h"
 #include "heap/sparse.h"
 #include "os/bell.h"
 #include "os/os.h"
@@ -22,19 +24,6 @@ internal void heap_init(heap *h, map_tag tag) {
   list_init(&h->vacant);
   list_init(&h->sparse);
   list_init(&h->sparse_old);
-}
-
-/* ---- Accounts ---- */
-
-static void discharge(const slab *s) {
-  account *a = heap_account_of(s);
-  if (UNLIKELY(a != NULL))
-    account_discharge(a, sparse_charged(s));
-}
-
-static void slab_let_go(slab *s) {
-  discharge(s);
-  slab_release(s);
 }
 
 /* ---- Slabs coming and going ---- */
@@ -81,15 +70,11 @@ static void slab_bury(slab *s) {
   slab_descriptor_give(s);
 }
 
-/* An OPEN slab of which every block is on the local list leaves the heap's list.
- * The heap keeps it; the one that it kept before goes. */
+/* An OPEN slab of which every block is on the local list leaves the heap's list. */
 static void slab_retire(heap *h, slab *s) {
   list_remove(&s->avail);
   sparse_leave(s);
-  slab *before = exchange_acq_rel(&h->spare[s->size_class], s);
-  if (before)
-    slab_let_go(before);
-  bell_ring();
+  spare_keep(h, s);
 }
 
 /* Every block of s is out and in need: forget it until some come back. False: mail
@@ -332,11 +317,11 @@ static bool has_few(const slab *s) {
 }
 
 /* Takes blocks out of an OPEN slab: its local list, else its mail, else more of what
- * is not threaded, if the account allows. Parks it if nothing remains. *dead: a sender
- * ended it. Every way raises need before it changes the mail word, and touches blocks
+ * is not threaded, if the account allows. Parks it if nothing remains. *count of them.
+ * *dead: a sender ended it. Every way raises need before it changes the mail word, and touches blocks
  * after. */
-static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
-  uint32_t before = out_of(s), count;
+static block *slab_take_blocks(heap *h, slab *s, uint32_t *count, bool *dead) {
+  uint32_t before = out_of(s), mailed, local = within(s) - before;
   uint32_t more = s->free ? 0 : load_relaxed(&s->purged) ? sparse_step(s) : slab_unthreaded_step(s);
   block *list = s->free, *chain = NULL;
   set_need(s, s->threaded + more);
@@ -344,17 +329,19 @@ static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
   if (s->threaded == s->capacity && !load_relaxed(&s->purged) && slab_park(s)) {
     sparse_leave(s);
     s->free = NULL;
+    *count = local;
     return list;
   }
-  *dead = !mail_take(s, &chain, &count);
+  *dead = !mail_take(s, &chain, &mailed);
   if (*dead)
     return NULL;
   sparse_leave(s);
   set_reserve(s, 0);
   s->free = list ? chain : NULL; /* what is not taken now is for the next time */
   if (list || chain) {
-    set_need(s, list ? within(s) - count : before);
+    set_need(s, list ? within(s) - mailed : before);
     slab_arm(s);
+    *count = list ? local : mailed;
     return list ? list : chain;
   }
   if (!account_charge(load_relaxed(&h->account), more * s->block_size)) {
@@ -363,6 +350,7 @@ static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
     return NULL;
   }
   set_need(s, before + more);
+  *count = more;
   if (load_relaxed(&s->purged)) {
     supply_note_sparse_reuse(more * s->block_size);
     return sparse_thread(s);
@@ -372,7 +360,7 @@ static block *slab_take_blocks(heap *h, slab *s, bool *dead) {
 
 /* Free blocks from the class's OPEN slabs, oldest first. One that the account lets have
  * no more memory goes behind those that may have free blocks. */
-static block *refill_from_open(heap *h, unsigned size_class) {
+static block *refill_from_open(heap *h, unsigned size_class, uint32_t *count) {
   list_node *list = &h->avail[size_class];
   unsigned rotations = ROTATIONS;
   const slab *refused = NULL; /* the first */
@@ -388,7 +376,7 @@ static block *refill_from_open(heap *h, unsigned size_class) {
       list_push_back(list, &s->avail);
       continue;
     }
-    block *blocks = slab_take_blocks(h, s, &dead);
+    block *blocks = slab_take_blocks(h, s, count, &dead);
     if (blocks)
       return blocks;
     if (dead) {
@@ -403,18 +391,15 @@ static block *refill_from_open(heap *h, unsigned size_class) {
   return NULL;
 }
 
-/* An empty slab: the spare, or a new one. */
 static slab *slab_find(heap *h, unsigned size_class) {
-  slab *s = load_relaxed(&h->spare[size_class])
-                ? exchange_acq_rel(&h->spare[size_class], NULL)
-                : NULL;
+  slab *s = spare_take(h, size_class);
   return s ? s : slab_make(size_class, h, h->hot.tag);
 }
 
-internal block *heap_refill(heap *h, unsigned size_class) {
+static block *refill_from_slabs(heap *h, unsigned size_class, uint32_t *count) {
   block *list;
   do
-    list = refill_from_open(h, size_class);
+    list = refill_from_open(h, size_class, count);
   while (!list && queue_drain(h));
   if (!list && !h->refused) {
     slab *s = slab_find(h, size_class);
@@ -422,11 +407,20 @@ internal block *heap_refill(heap *h, unsigned size_class) {
     if (!s)
       return NULL;
     list_push_front(&h->avail[size_class], &s->avail);
-    list = slab_take_blocks(h, s, &dead);
+    list = slab_take_blocks(h, s, count, &dead);
   }
+  return list;
+}
+
+internal block *heap_refill(heap *h, unsigned size_class) {
+  uint32_t count;
+  block *list = UNLIKELY(h->budget != NULL) ? budget_release(h, size_class, &count) : NULL;
+  if (LIKELY(!list))
+    list = refill_from_slabs(h, size_class, &count);
   if (UNLIKELY(!list))
     return NULL;
-  h->hot.hand[size_class] = list->next;
+  h->hot.hand[size_class] =
+      LIKELY(!h->budget) ? list->next : budget_ration(h, size_class, list->next, count - 1);
   return list;
 }
 
@@ -494,14 +488,7 @@ static void tidy_class(heap *h, list_node *list) {
 }
 
 internal size_t heap_give_back_spares(heap *h) {
-  size_t bytes = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    slab *s = load_relaxed(&h->spare[c]) ? exchange_acq_rel(&h->spare[c], NULL) : NULL;
-    if (s) {
-      bytes += s->slices * SLICE_SIZE;
-      slab_let_go(s);
-    }
-  }
+  size_t bytes = spares_give_back(h);
   for (unsigned i = 0; i < FRONT_COUNT; i++) {
     uint64_t entry = load_relaxed(&h->hot.front[i]);
     if (entry && cas_acq_rel(&h->hot.front[i], &entry, 0)) {
@@ -531,21 +518,29 @@ internal void heap_upkeep_now(heap *h) {
   if (now - h->tidied < option_get(OPTION_purge_delay))
     return;
   h->tidied = now;
+  spares_upkeep(h);
   queue_drain(h);
   purge_sparse_aged(h, now);
   supply_purge_aged(now, UPKEEP_PURGE);
 }
 
+static void flush_list(heap *h, block *b) {
+  while (b) {
+    block *next = b->next;
+    heap_free_own(h, map_entry_descriptor(map_get(b)), b);
+    b = next;
+  }
+}
+
 internal void heap_flush(heap *h) {
   heap_flush_slots(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    block *b = h->hot.hand[c];
+    block *hand = h->hot.hand[c];
+    uint32_t count;
     h->hot.hand[c] = NULL;
-    while (b) {
-      block *next = b->next;
-      heap_free_own(h, map_entry_descriptor(map_get(b)), b);
-      b = next;
-    }
+    flush_list(h, hand);
+    if (UNLIKELY(h->budget != NULL))
+      flush_list(h, budget_release(h, c, &count));
   }
 }
 
@@ -580,6 +575,7 @@ internal void heap_forget_all(heap *h) {
     h->hot.hand[c] = NULL;
     store_relaxed(&h->spare[c], NULL);
   }
+  store_relaxed(&h->spared, 0);
   store_relaxed(&h->queue, NULL);
   h->is_blank = true;
   store_release(&h->account, NULL); /* from now on the helper looks at it */
@@ -669,11 +665,11 @@ internal unsigned heap_check(heap *h) {
       if (mail_state_of(load_relaxed(&s->mail)) != MAIL_DEAD)
         wrong += check_slab(h, s);
     }
-    slab *spare = exchange_acq_rel(&h->spare[c], NULL); /* out of the helper's reach */
-    if (spare) {
-      wrong += check_slab(h, spare) + report_violation(need_of(spare), "spare in use", spare);
-      store_release(&h->spare[c], spare);
-    }
+    slab *spares = exchange_acq_rel(&h->spare[c], NULL); /* out of the helper's reach */
+    for (slab *s = spares; s; s = s->queued)
+      wrong += check_slab(h, s) + report_violation(need_of(s), "spare in use", s);
+    if (spares)
+      store_release(&h->spare[c], spares);
   }
   for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
     if (s->count)

@@ -1,17 +1,18 @@
 /* heap: what one thread allocates from.
  *
  * For each class a heap has a hand of blocks ready to be given out, a list of OPEN
- * slabs with (perhaps) free blocks, and a spare slot for one empty slab. Blocks of
- * other heaps that its thread frees wait in slots until a batch is worth an atomic
+ * slabs with (perhaps) free blocks, and a stack of empty slabs to spare (spares.h). Blocks
+ * of other heaps that its thread frees wait in slots until a batch is worth an atomic
  * operation. Slabs in which other threads' frees woke something are on its queue.
  *
  *     tag is unique among heaps; heaps and tags are never destroyed
  *     a slab whose owner is h has h's tag in its pagemap entries
- *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or in spare[c]
+ *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or on spare[c]
  *     a slot holds at most SLOT_BLOCKS blocks and SLOT_BYTES bytes
  *
  * Threads: a heap is used by one thread at a time (its owner, or who took it from
- * the roster). Others touch only `queue` (push), `spare` and `front` (exchange).
+ * the roster). Others touch only `queue` (push), `spare` (exchange: all or none) and
+ * `front` (exchange).
  * `busy` is set while a slow path is inside, for fork: see roster.h.
  */
 #ifndef MASU_HEAP_HEAP_H
@@ -31,6 +32,8 @@ enum {
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
   FRONT_SLICES = 128, /* of them together */
 };
+
+#define HEAP_USER_UNKNOWN UINT32_MAX
 
 /* A batch of one slab's blocks on its way out. */
 typedef struct send_slot {
@@ -69,6 +72,11 @@ typedef struct heap {
   list_node sparse;     /* slabs in which little is in use */
   list_node sparse_old; /* both, those that have waited longer */
   uint64_t sparse_moved; /* ms, when they were put there */
+  /* See spares.h; in slices. */
+  uint32_t spares_wanted;
+  uint32_t let_go; /* since the last upkeep */
+  uint32_t misses; /* slabs made since a spare was last used: its time may be over */
+  struct heap_budget *budget; /* NULL until somebody looks at allocations */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
   struct heap *parked; /* next parked one */
@@ -78,10 +86,12 @@ typedef struct heap {
   _Atomic(account *) account;
   struct heap *host;    /* of a limb in use: the own heap of the thread that uses it */
   struct heap *sibling; /* next limb of the same thread */
+  atomic_u32 user;      /* 0: no thread; with the option `live` its number, for the figures */
 
   /* Other threads'. */
   _Alignas(128) _Atomic(slab *) queue;
-  _Atomic(slab *) spare[CLASS_COUNT];
+  _Atomic(slab *) spare[CLASS_COUNT]; /* linked by `queued` */
+  atomic_u32 spared; /* slices of them; may lag behind */
 } heap;
 
 /* The hand of a class, by class_offset. Its address is worked out before it is used:
@@ -133,6 +143,11 @@ static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
   const list_node *list = &h->avail[s->size_class];
   return list->next == &s->avail && list->prev == &s->avail;
 }
+/* Bytes between two looks at allocations on average; 0: nobody looks. See budget.h. */
+internal_data atomic_u64 budget_interval;
+/* Charges blocks that go into the hand; false: one of them is to be looked at. */
+internal bool budget_covers(heap *h, unsigned size_class, size_t bytes);
+
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and
  * frees a few blocks again and again stays within few instructions, and of larger
@@ -150,6 +165,9 @@ static inline bool heap_hand_back(heap *h, slab *s) {
       return false; /* it waits to be purged from now on */
     }
   }
+  if (UNLIKELY(load_relaxed(&budget_interval) != 0) &&
+      !budget_covers(h, s->size_class, need * s->block_size))
+    return false;
   /* For fork: at no moment is a block in two places, at worst in none. */
   s->free = rest;
   store_release(&s->need, need);

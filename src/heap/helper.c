@@ -37,15 +37,19 @@ static void give_back_aged(uint64_t *spares_at) {
 }
 
 /* The initial thread stays in the count after its end. */
-static bool is_last_thread(void) {
-  return load_relaxed(&initial_thread_ended) && os_thread_count() == 2;
+internal bool helper_is_last_thread(void) {
+  return load_relaxed(&initial_thread_ended) && os_thread_count() == 1 + os_thread_own_count();
+}
+
+internal uint32_t helper_step_ms(void) {
+  return load_relaxed(&initial_thread_ended) ? LONELY_STEP_MS : 0;
 }
 
 static void *helper_main(void *unused) {
   uint64_t spares_at = os_now_ms();
   (void)unused;
   os_thread_name("masu-helper");
-  while (!is_last_thread()) {
+  while (!helper_is_last_thread()) {
     os_sleep_ms((uint32_t)max_size(option_get(OPTION_purge_delay) / 2, STEP_LEAST_MS));
     give_back_aged(&spares_at);
     if (anything_idle())
@@ -54,15 +58,20 @@ static void *helper_main(void *unused) {
     if (anything_idle())
       bell_disarm();
     else
-      bell_sleep(load_relaxed(&initial_thread_ended) ? LONELY_STEP_MS : 0);
+      bell_sleep(helper_step_ms());
   }
-  os_thread_signals_restore();
+  os_thread_ends();
   return NULL;
 }
+
+internal_def _Atomic(void (*)(void)) helper_lonely_hook;
 
 internal void helper_initial_thread_ends(void) {
   store_relaxed(&initial_thread_ended, 1);
   bell_ring();
+  void (*hook)(void) = load_relaxed(&helper_lonely_hook);
+  if (hook)
+    hook();
 }
 
 internal void helper_ensure(void) {

@@ -12,7 +12,7 @@
 #ifndef MASU_HEAP_HELPER_H
 #define MASU_HEAP_HELPER_H
 
-#include "base/attr.h"
+#include "base/atomic.h"
 
 /* Starts the helper unless it runs or the option `helper` is 0. Not with locks. */
 internal void helper_ensure(void);
@@ -20,6 +20,12 @@ internal void helper_ensure(void);
 internal bool helper_is_running(void);
 /* The initial thread is ending, and not by leaving main. */
 internal void helper_initial_thread_ends(void);
+/* For other threads of masu's own, which must not keep the process either: are they, with
+ * the helper, all that is left; how long one that waits sleeps at most, in ms (0: no limit);
+ * called when that changes. */
+internal bool helper_is_last_thread(void);
+internal uint32_t helper_step_ms(void);
+internal_data _Atomic(void (*)(void)) helper_lonely_hook;
 /* In a forked child, which has no helper. */
 internal void helper_fork_child(void);
 

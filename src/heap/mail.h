@@ -45,6 +45,15 @@ static inline uint32_t mail_count_of(uint64_t word) {
   return (uint32_t)(word >> 19) & 0x3fff;
 }
 
+/* Blocks of a small slab that are in use, or held ready by a thread. Any thread, for
+ * figures: what changes meanwhile may be counted either way. */
+static inline uint32_t mail_in_use(const slab *s) {
+  uint64_t word = load_relaxed(&s->mail);
+  uint32_t out = load_relaxed(&s->need) + load_relaxed(&s->reserve);
+  uint32_t back = mail_state_of(word) == MAIL_DEAD ? out : mail_count_of(word);
+  return out > back ? out - back : 0;
+}
+
 internal void mail_init(slab *s);
 /* Any thread. A chain of `count` blocks of s, none of them in the mail yet. charge: if not
  * NULL and these are the last, what the slab was charged with (sparse_charged). */

@@ -1,17 +1,19 @@
 #include "heap/roster.h"
 
+#include "base/options.h"
 #include "os/bell.h"
 #include "os/lock.h"
+#include "os/os.h"
 #include "pages/meta.h"
 
-/* Guarded by LOCK_ROSTER, orphan by LOCK_ORPHAN. */
+/* Guarded by LOCK_ROSTER, orphan by LOCK_ORPHAN, sampled by LOCK_SAMPLES. */
 static struct {
   heap *all;
   heap *parked, *last_parked; /* joined from the front */
   heap *blank; /* limbs of no named heap */
   unsigned parked_count;
   uint32_t tags, limb_tags; /* given out */
-  heap *orphan;
+  heap *orphan, *sampled;
   bool repair; /* some heap needs_repair */
   bool untidy; /* some heap was parked since all were tidied */
 } roster;
@@ -122,6 +124,11 @@ static heap *blank_pop(void) {
   return h;
 }
 
+/* The system's number costs a call, and a thread's life may be as short as ten. */
+static uint32_t calling_thread(void) {
+  return option_get(OPTION_live) ? os_thread_id() : HEAP_USER_UNKNOWN;
+}
+
 internal heap *roster_join(account *a) {
   lock_take(LOCK_ROSTER);
   heap *h = a ? limb_pop(a) : parked_pop();
@@ -131,6 +138,7 @@ internal heap *roster_join(account *a) {
     h = heap_make(a != NULL);
   if (h) {
     store_relaxed(&h->account, a);
+    store_relaxed(&h->user, calling_thread());
     h->hot.limbs = NULL; /* those of a thread that fork cut off */
     h->hot.scopes = NULL;
   }
@@ -140,6 +148,7 @@ internal heap *roster_join(account *a) {
 
 internal void roster_leave(heap *h) {
   account *a = load_relaxed(&h->account);
+  store_relaxed(&h->user, 0);
   lock_take(LOCK_ROSTER);
   if (a) {
     limb_push(a, h);
@@ -177,6 +186,16 @@ internal heap *roster_orphan(void) {
   if (!roster.orphan)
     roster.orphan = roster_join(NULL);
   return roster.orphan;
+}
+
+/* A new one: nothing else may bear its tag. */
+internal heap *roster_sampled(void) {
+  if (!roster.sampled) {
+    lock_take(LOCK_ROSTER);
+    roster.sampled = heap_make(false);
+    lock_drop(LOCK_ROSTER);
+  }
+  return roster.sampled;
 }
 
 static heap *pop_to_visit(unsigned *left, heap *done) {
@@ -272,7 +291,9 @@ internal unsigned roster_count(void) {
 
 internal void roster_fork_child(heap *mine) {
   for (heap *h = roster.all; h; h = h->next) {
-    if (h == mine || h == roster.orphan || h->sealed || h->is_parked ||
+    bool is_mine = h == mine || (mine && h->host == mine);
+    store_relaxed(&h->user, is_mine ? calling_thread() : 0);
+    if (h == mine || h == roster.orphan || h == roster.sampled || h->sealed || h->is_parked ||
         (mine && h->host == mine))
       continue;
     if (h->busy) {

@@ -9,7 +9,8 @@
  * only a thread that uses the named heap inherits them. The helper leaves them alone.
  *
  * Past a thread's last destructor, where nothing would ever park a heap again, and
- * where no heap can be made, memory comes from one orphan heap under LOCK_ORPHAN.
+ * where no heap can be made, memory comes from one orphan heap under LOCK_ORPHAN. Blocks that
+ * an observer looks at come from one under LOCK_SAMPLES.
  *
  * Fork: the child keeps the forking thread's heap. Heaps of other threads that were
  * in a slow path (`busy`) may be half changed and are sealed: what is allocated
@@ -34,6 +35,8 @@ internal void roster_repair(void);
 internal void roster_release_account(account *a);
 /* The orphan heap; LOCK_ORPHAN is held while it is used. NULL: out of memory. */
 internal heap *roster_orphan(void);
+/* The heap of sampled blocks, likewise under LOCK_SAMPLES. */
+internal heap *roster_sampled(void);
 
 /* Visits every parked heap but limbs, each off the roster meanwhile: the visitor owns
  * it. */

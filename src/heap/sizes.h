@@ -5,7 +5,14 @@
  * has as many slices as it takes for at least 4 blocks and a tail of at most 1/32.
  * A block is aligned to the largest power of two that divides its class's size.
  *
- * Up to TABLE_MAX a size's class stands in a table, above it is calculated.
+ * Up to TABLE_MAX a size's class stands in a table, above it is calculated. Those in the
+ * table are the default: sizes_set puts others in their place, once, before there is any
+ * heap. Of these as well the first is 8, the others are multiples of 16, and every power
+ * of two is among them, so that an aligned block is never more than twice as large; only
+ * how much is lost between two of them is up to who chose them. The tables lie on pages
+ * of their own, which are written by sizes_set only and are read-only otherwise.
+ *
+ * Threads: sizes_set while no other thread uses a class; everything else from any.
  */
 #ifndef MASU_HEAP_SIZES_H
 #define MASU_HEAP_SIZES_H
@@ -77,18 +84,22 @@ enum {
   TABLE_MAX = 1 << TABLE_SHIFT,
   CLASS_COUNT = 53,
   SMALL_MAX = 262144,
-  CLASS_STEP = 8
+  CLASS_STEP = 8,
+  CLASS_PAGE = 4096 /* the smallest page that a system has */
 };
 
-/* By (size + 7) / 8: the class times the size of a pointer, which is what it takes to
- * find its place in an array of pointers. */
-internal_data const uint16_t class_by_step[TABLE_MAX / CLASS_STEP + 1];
-internal_data const uint32_t class_sizes[CLASS_COUNT];
-internal_data const uint8_t class_slices[CLASS_COUNT];
+/* by_step: by (size + 7) / 8, the class times the size of a pointer, which is what it
+ * takes to find its place in an array of pointers. */
+typedef struct class_tables {
+  _Alignas(CLASS_PAGE) uint16_t by_step[TABLE_MAX / CLASS_STEP + 1];
+  uint32_t sizes[CLASS_COUNT];
+  uint8_t slices[CLASS_COUNT]; /* of a slab */
+} class_tables;
+internal_data class_tables class_table;
 
 /* size <= TABLE_MAX; 0 counts as 1. */
 static ALWAYS_INLINE size_t class_offset(size_t size) {
-  return class_by_step[(size + CLASS_STEP - 1) / CLASS_STEP];
+  return class_table.by_step[(size + CLASS_STEP - 1) / CLASS_STEP];
 }
 static inline unsigned class_in_table(size_t size) {
   return (unsigned)(class_offset(size) / sizeof(void *));
@@ -102,16 +113,31 @@ static inline unsigned class_above_table(size_t size) {
 static inline unsigned class_of(size_t size) {
   return size <= TABLE_MAX ? class_in_table(size) : class_above_table(size);
 }
-static inline size_t class_size(unsigned c) { return class_sizes[c]; }
+static inline size_t class_size(unsigned c) { return class_table.sizes[c]; }
+static inline unsigned class_slices(unsigned c) { return class_table.slices[c]; }
 
 /* Blocks in a slab of the class. */
 static inline unsigned class_capacity(unsigned c) {
-  return (unsigned)(class_slices[c] * SLICE_SIZE / class_sizes[c]);
+  return (unsigned)(class_slices(c) * SLICE_SIZE / class_size(c));
 }
 
 /* The smallest class whose blocks hold `size` bytes at multiples of `align`, a
  * power of two; CLASS_COUNT when there is none, as above TABLE_MAX: a run costs
  * less than a block that is large only to be aligned. */
 internal unsigned class_aligned(size_t size, size_t align);
+
+typedef enum sizes_fault {
+  SIZES_FIT,
+  SIZES_BAD,       /* neither 8 nor a multiple of 16 up to TABLE_MAX */
+  SIZES_ORDER,     /* not above the one before */
+  SIZES_TOO_MANY,  /* with 8 and the powers of two more than TABLE_COUNT */
+  SIZES_READ_ONLY, /* the system does not let the tables be written */
+} sizes_fault;
+
+/* Makes these the classes up to TABLE_MAX, with 8 and the powers of two. What is missing
+ * to TABLE_COUNT are default ones, those first of which a block would be largest for its
+ * size without. Nothing of a class was handed out before. Any fault changes nothing;
+ * *at: which of the sizes it is about. */
+internal sizes_fault sizes_set(const uint32_t *sizes, size_t count, size_t *at);
 
 #endif

@@ -112,7 +112,7 @@ internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag) {
   if (!s)
     return NULL;
   if ((CHECKED && !reset_bits(s)) ||
-      !supply_take(class_slices[size_class], 1, &r)) {
+      !supply_take(class_slices(size_class), 1, &r)) {
     slab_descriptor_give(s);
     return NULL;
   }

@@ -8,7 +8,7 @@
  *
  *     but DEAD:         threaded == |free| + need + reserve + sparse_blocks,
  *                       need == 0 implies reserve == 0
- *     OPEN:             the slab is on avail of its owner, or in a spare slot with
+ *     OPEN:             the slab is on avail of its owner, or among its spares with
  *                       need == 0
  *     PARKED, QUEUED:   threaded == capacity, nothing is purged
  *     DEAD:             the run is gone; the descriptor is still on the owner's avail
@@ -73,7 +73,7 @@ typedef struct slab {
   atomic_u16 capacity;
   atomic_u8 size_class;
   atomic_u8 kind;
-  uint32_t waiting; /* on a list of sparse slabs: its bytes */
+  uint32_t waiting; /* on a list of sparse slabs: its bytes; a sampled large block: 1 */
   list_node avail;  /* on the owner's list of OPEN slabs of the class */
   list_node sparse; /* on one of the owner's lists of sparse slabs */
 

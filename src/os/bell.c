@@ -3,6 +3,11 @@
 #include "base/atomic.h"
 #include "os/os.h"
 
+/* ThreadSanitizer does not know fences; all that they order here is atomic. */
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
 static atomic_u32 armed;
 
 internal_def atomic_u32 bell_enabled;

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,6 +95,12 @@ internal bool os_commit(void *p, size_t size) {
   return r == 0;
 }
 
+internal void os_protect(void *p, size_t size) {
+  int saved = errno;
+  syscall(SYS_mprotect, p, size, PROT_READ);
+  errno = saved;
+}
+
 internal void *os_map(size_t size, size_t align) {
   return map_aligned(size, align, PROT_READ | PROT_WRITE, 0);
 }
@@ -127,6 +134,12 @@ internal void os_avoid_huge_pages(void *p, size_t size) {
 }
 
 internal void os_want_huge_pages(void *p, size_t size) { advise(p, size, MADV_HUGEPAGE); }
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#endif
+
+internal bool os_clear_on_fork(void *p, size_t size) { return advise(p, size, MADV_WIPEONFORK); }
 
 static bool remap(void *p, size_t old_size, size_t new_size, int flags, void *to) {
   int saved = errno;
@@ -163,6 +176,34 @@ internal size_t os_resident(void) {
   return pages * os_page();
 }
 
+internal bool os_read_memory(const void *from, void *to, size_t size) {
+  int saved = errno;
+  struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
+  long done = syscall(SYS_process_vm_readv, os_process_id(), &local, 1, &remote, 1, 0);
+  errno = saved;
+  return done == (long)size;
+}
+
+enum { RESIDENT_STEP = 1024 }; /* pages */
+
+internal size_t os_resident_in(const void *start, size_t size) {
+  unsigned char pages[RESIDENT_STEP];
+  const size_t step = RESIDENT_STEP * os_page();
+  int saved = errno;
+  size_t count = 0;
+  for (const char *p = start, *end = p + size; p < end; p += step) {
+    size_t part = min_size(step, (size_t)(end - p));
+    if (syscall(SYS_mincore, p, part, pages) != 0)
+      continue;
+    for (size_t i = 0; i < part / os_page(); i++)
+      count += pages[i] & 1;
+  }
+  errno = saved;
+  return count * os_page();
+}
+
+internal void os_keep_from_fork(void *p, size_t size) { advise(p, size, MADV_DONTFORK); }
+
 internal bool os_memory_limited(void) {
   int saved = errno;
   struct rlimit space, data;
@@ -180,25 +221,149 @@ internal uint64_t os_now_ms(void) {
   return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+static uint64_t clock_ns(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+internal uint64_t os_now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+internal uint64_t os_wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
+
+/* ---- Files ---- */
+
+static int open_file_at(const char *path, int flags) {
+  return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+internal int os_file_make(const char *path) {
+  int saved = errno, why = 0;
+  int file = open_file_at(path, O_RDWR | O_CREAT | O_EXCL);
+  if (file < 0)
+    why = errno;
+  else
+    syscall(SYS_close, file);
+  errno = saved;
+  return why;
+}
+
+/* Where the file system can't promise room, it is filled. */
+static bool find_room(int file, uint64_t offset, size_t size) {
+  static const char zeros[4096];
+  struct rlimit most;
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && offset + size > most.rlim_cur) {
+    errno = EFBIG; /* or a signal would say it */
+    return false;
+  }
+  long done;
+  do
+    done = syscall(SYS_fallocate, file, 0, offset, size);
+  while (done != 0 && errno == EINTR);
+  if (done == 0)
+    return true;
+  if (errno != EOPNOTSUPP)
+    return false;
+  for (size_t n = 0; n < size; n += sizeof zeros)
+    if (syscall(SYS_pwrite64, file, zeros, sizeof zeros, offset + n) != (long)sizeof zeros)
+      return false;
+  return true;
+}
+
+internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *why) {
+  int saved = errno;
+  long p = -1;
+  int file = open_file_at(path, O_RDWR);
+  if (file >= 0 && find_room(file, offset, size))
+    p = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
+  *why = p == -1 ? errno : 0;
+  if (file >= 0)
+    syscall(SYS_close, file);
+  errno = saved;
+  return p == -1 ? NULL : (void *)p;
+}
+
+internal size_t os_file_read(const char *path, void *to, size_t size, int *why) {
+  int saved = errno;
+  size_t length = 0;
+  int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  long n = file;
+  while (n >= 0 && length < size &&
+         (n = syscall(SYS_read, file, (char *)to + length, size - length)) > 0)
+    length += (size_t)n;
+  *why = n < 0 ? errno : 0;
+  if (file >= 0)
+    syscall(SYS_close, file);
+  errno = saved;
+  return length;
+}
+
+internal int os_file_write(const char *path, const void *data, size_t size) {
+  char partial[4096];
+  int saved = errno, why = 0;
+  size_t length = strlen(path), done = 0;
+  long n = 0;
+  if (length + sizeof ".part" > sizeof partial)
+    return ENAMETOOLONG;
+  memcpy(partial, path, length);
+  memcpy(partial + length, ".part", sizeof ".part");
+  int file = open_file_at(partial, O_WRONLY | O_CREAT | O_TRUNC);
+  for (; file >= 0 && done < size && n >= 0; done += n > 0 ? (size_t)n : 0)
+    n = syscall(SYS_write, file, (const char *)data + done, size - done);
+  if (file < 0 || n < 0 || syscall(SYS_rename, partial, path) != 0)
+    why = errno;
+  if (file >= 0)
+    syscall(SYS_close, file);
+  if (why && file >= 0)
+    syscall(SYS_unlink, partial);
+  errno = saved;
+  return why;
+}
+
+internal int os_file_remove(const char *path) {
+  int saved = errno;
+  int why = syscall(SYS_unlinkat, AT_FDCWD, path, 0) == 0 ? 0 : errno;
+  errno = saved;
+  return why;
+}
+
+internal void os_file_copy(const char *from, const char *to) {
+  int saved = errno;
+  char text[4096];
+  int in = open_file_at(from, O_RDONLY), out = open_file_at(to, O_WRONLY | O_CREAT | O_EXCL);
+  for (long n = 1; in >= 0 && out >= 0 && n > 0;)
+    if ((n = syscall(SYS_read, in, text, sizeof text)) > 0)
+      n = syscall(SYS_write, out, text, n);
+  if (in >= 0)
+    syscall(SYS_close, in);
+  if (out >= 0)
+    syscall(SYS_close, out);
+  errno = saved;
+}
+
 /* ---- Threads ---- */
 
 internal uintptr_t os_thread_self(void) {
   return (uintptr_t)__builtin_thread_pointer();
 }
 
-static void futex(atomic_u32 *word, int operation, uint32_t value,
-                  const struct timespec *timeout) {
+static void futex(atomic_u32 *word, int operation, uint32_t value, uint32_t timeout_ms) {
   int saved = errno;
-  syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
+  struct timespec t = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000000};
+  syscall(SYS_futex, word, operation, value, timeout_ms ? &t : NULL, NULL, 0);
   errno = saved;
 }
 
 internal void os_wait(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms) {
-  struct timespec t = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000000};
-  futex(word, FUTEX_WAIT, seen, timeout_ms ? &t : NULL);
+  futex(word, FUTEX_WAIT_PRIVATE, seen, timeout_ms);
 }
 
-internal void os_wake_one(atomic_u32 *word) { futex(word, FUTEX_WAKE, 1, NULL); }
+internal void os_wake_one(atomic_u32 *word) { futex(word, FUTEX_WAKE_PRIVATE, 1, 0); }
+
+internal void os_wait_shared(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms) {
+  futex(word, FUTEX_WAIT, seen, timeout_ms);
+}
+
+internal void os_wake_shared(atomic_u32 *word) { futex(word, FUTEX_WAKE, INT32_MAX, 0); }
 
 internal void os_sleep_ms(uint32_t ms) {
   int saved = errno;
@@ -208,6 +373,7 @@ internal void os_sleep_ms(uint32_t ms) {
 }
 
 static sigset_t signals_before;
+static atomic_u32 own_threads;
 
 /* With the default attributes if the small stack doesn't do: thread-local storage of
  * the program's libraries comes out of it. */
@@ -225,20 +391,31 @@ static bool start_with_stack(void *(*body)(void *), size_t stack) {
 
 internal bool os_thread_start(void *(*body)(void *)) {
   int saved = errno;
-  sigset_t all;
+  sigset_t all, before; /* creating a thread may start another of masu's own, in here */
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &signals_before);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  signals_before = before;
+  add_relaxed(&own_threads, 1);
   bool started = start_with_stack(body, 1 * MIB) || start_with_stack(body, 0);
-  pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
+  if (!started)
+    sub_relaxed(&own_threads, 1);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = saved;
   return started;
 }
 
 internal void os_thread_name(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
 
-internal void os_thread_signals_restore(void) {
+internal void os_thread_read_name(char *name) { prctl(PR_GET_NAME, name, 0, 0, 0); }
+
+internal void os_thread_ends(void) {
+  sub_relaxed(&own_threads, 1);
   pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
 }
+
+internal unsigned os_thread_own_count(void) { return load_relaxed(&own_threads); }
+
+internal unsigned os_thread_id(void) { return (unsigned)syscall(SYS_gettid); }
 
 /* os_thread_self of the initial thread, where that is known: every thread that ends
  * asks, and two system calls are a tenth of a short life. */
@@ -279,6 +456,7 @@ internal void os_fork_unlock(void) {
 }
 internal void os_fork_reset(void) {
   find_initial_thread();
+  store_relaxed(&own_threads, 0);
   if (_IO_list_resetlock)
     _IO_list_resetlock();
 }
@@ -297,10 +475,13 @@ internal void os_process_start(char **arguments, char **environment) {
 
 internal const char *os_program_name(void) { return program_name; }
 
+internal bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
+internal bool os_environment_is_known(void) { return started_with || environ; }
+
 internal const char *os_environment(const char *name) {
   size_t length = strlen(name);
   char **variables = started_with ? started_with : environ;
-  if (getauxval(AT_SECURE) || !variables)
+  if (os_is_secure() || !variables)
     return NULL;
   for (; *variables; variables++)
     if (!strncmp(*variables, name, length) && (*variables)[length] == '=')
@@ -333,6 +514,18 @@ internal void os_write_stderr(const char *text, size_t length) {
 }
 
 internal int os_process_id(void) { return (int)getpid(); }
+internal unsigned os_user_id(void) { return (unsigned)geteuid(); }
+
+/* Field 22 of /proc/self/stat, the 20th after the name, which may hold anything. */
+internal uint64_t os_process_started(void) {
+  char text[1024];
+  int why;
+  text[os_file_read("/proc/self/stat", text, sizeof text - 1, &why)] = 0;
+  const char *at = strrchr(text, ')');
+  for (int field = 2; at && field < 22; field++)
+    at = strchr(at + 1, ' ');
+  return at ? strtoull(at, NULL, 10) : 0;
+}
 _Noreturn internal void os_abort(void) { abort(); }
 
 _Noreturn internal void os_exit(int status) {

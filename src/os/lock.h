@@ -19,7 +19,10 @@ typedef enum lock_rank {
   LOCK_POOLS,    /* shared pools that grow; like the next held while memory is allocated */
   LOCK_SIZED,    /* the depots of sized blocks */
   LOCK_ORPHAN,   /* the heap of threads past their last destructor */
-  LOCK_FORMS,    /* the lists of named heaps, pools and depots; limbs that end */
+  LOCK_SAMPLES,  /* the heap of sampled blocks, and the records of them */
+  LOCK_FORMS,    /* named heaps and what lives in them; held while limbs are parked or a heap
+                    ends, and so while their memory goes back */
+  LOCK_SETTINGS, /* while they are read, and a file with them: before there is any heap */
   LOCK_ROSTER,   /* the lists of heaps */
   LOCK_SUPPLY,   /* regions, free runs, purging */
   LOCK_MAPPINGS, /* ranges kept for blocks above a huge page */

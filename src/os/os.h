@@ -23,8 +23,11 @@ internal size_t os_page(void);
 /* Address space without memory: not accessible, not charged to the commit limit.
  * align is a power of two. NULL when the system refuses. */
 internal void *os_reserve(size_t size, size_t align);
-/* Reserved memory becomes readable, writable and zero. False: refused. */
+/* Reserved memory becomes readable, writable and zero, protected memory writable again.
+ * False: refused. */
 internal bool os_commit(void *p, size_t size);
+/* From now on readable only. */
+internal void os_protect(void *p, size_t size);
 /* Readable, writable, zeroed memory of its own. NULL: refused. */
 internal void *os_map(size_t size, size_t align);
 /* Returns memory and address space. */
@@ -48,6 +51,15 @@ internal void os_avoid_huge_pages(void *p, size_t size);
 internal void os_want_huge_pages(void *p, size_t size);
 /* Bytes of this process that are resident, huge pages included. */
 internal size_t os_resident(void);
+/* Bytes of a part of the address space that are; 0 where there is nothing. */
+internal size_t os_resident_in(const void *p, size_t size);
+/* A child of fork does not get this memory. */
+internal void os_keep_from_fork(void *p, size_t size);
+/* A child of fork finds this private memory zero, and so will its children. False: not to
+ * be had. */
+internal bool os_clear_on_fork(void *p, size_t size);
+/* Copies memory of this process that may not be there. False: not all of it is. */
+internal bool os_read_memory(const void *from, void *to, size_t size);
 /* Is the address space or the data segment of this process limited? */
 internal bool os_memory_limited(void);
 
@@ -55,6 +67,9 @@ internal bool os_memory_limited(void);
 
 /* Milliseconds since some fixed moment; never goes back; a few ms coarse. */
 internal uint64_t os_now_ms(void);
+/* Nanoseconds of the same clock, exact; and of the time of day, since 1970. */
+internal uint64_t os_now_ns(void);
+internal uint64_t os_wall_ns(void);
 
 /* ---- Threads ---- */
 
@@ -64,21 +79,50 @@ internal uintptr_t os_thread_self(void);
  * early. */
 internal void os_wait(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms);
 internal void os_wake_one(atomic_u32 *word);
+/* The same for a word in a file that processes share. */
+internal void os_wait_shared(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms);
+internal void os_wake_shared(atomic_u32 *word);
 /* Sleeps that long. */
 internal void os_sleep_ms(uint32_t ms);
 /* Starts a detached thread that takes no signals. Calls the C library's thread
  * creation, so never from malloc or free. */
 internal bool os_thread_start(void *(*body)(void *));
-/* Names the calling thread; at most 15 characters. */
+/* Names the calling thread; at most 15 characters. And its name, of 16 bytes. */
 internal void os_thread_name(const char *name);
-/* For a thread of os_thread_start about to end as the last of the process: the
+internal void os_thread_read_name(char *name);
+/* For a thread of os_thread_start about to end, perhaps as the last of the process: the
  * C library runs the program's exit handlers on it, with the signals that were
- * open to the thread that started it. */
-internal void os_thread_signals_restore(void);
+ * open to the thread that started it. It counts no more. */
+internal void os_thread_ends(void);
 /* Is the caller the process's initial thread? */
 internal bool os_thread_is_initial(void);
+/* The number by which the system knows the calling thread. */
+internal unsigned os_thread_id(void);
 /* Number of threads of this process, ended but unwaited ones included; 0: unknown. */
 internal unsigned os_thread_count(void);
+/* How many of them os_thread_start made. */
+internal unsigned os_thread_own_count(void);
+
+/* ---- Files ---- */
+
+/* Programs change their folder: what is used later has an absolute path. No file stays
+ * open. */
+
+/* Makes an empty file, mode 0600, that must not be there. 0 or an errno value. */
+internal int os_file_make(const char *path);
+/* Maps a part of the file, shared, readable and writable. The disk has room for it from
+ * then on; the file grows to it. NULL: *why is an errno value. */
+internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *why);
+/* Reads up to `size` bytes from the start; so many were there. If it can't be read, *why
+ * is an errno value, else 0. */
+internal size_t os_file_read(const char *path, void *to, size_t size, int *why);
+/* Writes a file, whole or not at all: what was there before is replaced at the end. 0 or an
+ * errno value. */
+internal int os_file_write(const char *path, const void *data, size_t size);
+/* 0 or an errno value. */
+internal int os_file_remove(const char *path);
+/* Copies what can be read to a new file. */
+internal void os_file_copy(const char *from, const char *to);
 
 /* ---- Process ---- */
 
@@ -92,6 +136,9 @@ internal void os_fork_reset(void);
 /* A variable of the environment; NULL when unset or when the process runs with
  * more rights than its user (set-user-id). */
 internal const char *os_environment(const char *name);
+internal bool os_is_secure(void);
+/* False: neither the C library nor os_process_start has come so far. */
+internal bool os_environment_is_known(void);
 internal void os_write_stderr(const char *text, size_t length);
 /* Programs close stderr before they end: keeps it open for what is written then. */
 internal void os_keep_stderr(void);
@@ -99,6 +146,10 @@ internal const char *os_program_name(void);
 /* Before the C library knows them itself: what the process was started with. */
 internal void os_process_start(char **arguments, char **environment);
 internal int os_process_id(void);
+internal unsigned os_user_id(void);
+/* When this process was started, in the system's ticks since it booted: with its number the
+ * process's name for all times. exec keeps both. 0: unknown. */
+internal uint64_t os_process_started(void);
 _Noreturn internal void os_abort(void);
 /* Ends the process and runs nothing more. */
 _Noreturn internal void os_exit(int status);

@@ -1,6 +1,7 @@
 /* interpose: the C library's allocation functions under their own names, and the
  * hooks into the process that only a replacement has: the constructor, thread
- * creation, and the next allocator in link order for foreign pointers. */
+ * creation, and the next allocator in link order for foreign pointers. In
+ * libmasu-record.so the functions are those of the recorder. */
 #include "masu.h"
 
 #include <dlfcn.h>
@@ -11,7 +12,10 @@
 #include "api/process.h"
 #include "base/attr.h"
 #include "heap/helper.h"
+#include "observe/profile.h"
+#include "observe/live.h"
 #include "os/os.h"
+#include "override/entry.h"
 
 #ifndef MASU_NO_OVERRIDE
 
@@ -19,10 +23,11 @@
  * apart they can only forward. */
 #ifdef MASU_UNITY
 
-#define SAME_AS(masu_name, arguments) __attribute__((alias(#masu_name)))
+#define QUOTED(name) #name
+#define SAME_AS(as, arguments) __attribute__((alias(QUOTED(as))))
 #else
 
-#define SAME_AS(masu_name, arguments) { return masu_name arguments; }
+#define SAME_AS(as, arguments) { return as arguments; }
 #endif
 
 #pragma GCC diagnostic push
@@ -32,24 +37,26 @@
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 #define REPLACE(type, name, parameters, arguments)                             \
-  PUBLIC type name parameters SAME_AS(masu_##name, arguments)
-#define REPLACE_AS(type, name, masu_name, parameters, arguments)               \
-  PUBLIC type name parameters SAME_AS(masu_name, arguments)
+  REPLACE_AS(type, name, masu_##name, parameters, arguments)
+#define REPLACE_CALL(type, name, parameters, arguments)                        \
+  REPLACE_AS(type, name, ENTRY(name), parameters, arguments)
+#define REPLACE_AS(type, name, as, parameters, arguments)                      \
+  PUBLIC type name parameters SAME_AS(as, arguments)
 
-REPLACE(void *, malloc, (size_t size), (size));
-REPLACE(void *, calloc, (size_t count, size_t size), (count, size));
-REPLACE(void *, realloc, (void *p, size_t size), (p, size));
-REPLACE(void *, reallocarray, (void *p, size_t count, size_t size), (p, count, size));
-REPLACE(void *, reallocf, (void *p, size_t size), (p, size));
-REPLACE(void, free, (void *p), (p));
-REPLACE(void, free_sized, (void *p, size_t size), (p, size));
-REPLACE(void, free_aligned_sized, (void *p, size_t alignment, size_t size), (p, alignment, size));
-REPLACE_AS(void, cfree, masu_free, (void *p), (p));
-REPLACE(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size));
-REPLACE(void *, memalign, (size_t alignment, size_t size), (alignment, size));
-REPLACE(int, posix_memalign, (void **out, size_t alignment, size_t size), (out, alignment, size));
-REPLACE(void *, valloc, (size_t size), (size));
-REPLACE(void *, pvalloc, (size_t size), (size));
+REPLACE_CALL(void *, malloc, (size_t size), (size));
+REPLACE_CALL(void *, calloc, (size_t count, size_t size), (count, size));
+REPLACE_CALL(void *, realloc, (void *p, size_t size), (p, size));
+REPLACE_CALL(void *, reallocarray, (void *p, size_t count, size_t size), (p, count, size));
+REPLACE_CALL(void *, reallocf, (void *p, size_t size), (p, size));
+REPLACE_CALL(void, free, (void *p), (p));
+REPLACE_CALL(void, free_sized, (void *p, size_t size), (p, size));
+REPLACE_CALL(void, free_aligned_sized, (void *p, size_t alignment, size_t size), (p, alignment, size));
+REPLACE_AS(void, cfree, ENTRY(free), (void *p), (p));
+REPLACE_CALL(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size));
+REPLACE_CALL(void *, memalign, (size_t alignment, size_t size), (alignment, size));
+REPLACE_CALL(int, posix_memalign, (void **out, size_t alignment, size_t size), (out, alignment, size));
+REPLACE_CALL(void *, valloc, (size_t size), (size));
+REPLACE_CALL(void *, pvalloc, (size_t size), (size));
 REPLACE(size_t, malloc_usable_size, (void *p), (p));
 REPLACE(size_t, malloc_good_size, (size_t size), (size));
 REPLACE(struct mallinfo, mallinfo, (void), ());
@@ -60,18 +67,18 @@ REPLACE(int, malloc_trim, (size_t pad), (pad));
 REPLACE(int, mallopt, (int parameter, int value), (parameter, value));
 
 /* The C library calls these inside itself, and old programs do. */
-REPLACE_AS(void *, __libc_malloc, masu_malloc, (size_t size), (size));
-REPLACE_AS(void *, __libc_calloc, masu_calloc, (size_t count, size_t size), (count, size));
-REPLACE_AS(void *, __libc_realloc, masu_realloc, (void *p, size_t size), (p, size));
-REPLACE_AS(void, __libc_free, masu_free, (void *p), (p));
-REPLACE_AS(void *, __libc_memalign, masu_memalign, (size_t alignment, size_t size), (alignment, size));
-REPLACE_AS(void *, __libc_valloc, masu_valloc, (size_t size), (size));
-REPLACE_AS(void *, __libc_pvalloc, masu_pvalloc, (size_t size), (size));
+REPLACE_AS(void *, __libc_malloc, ENTRY(malloc), (size_t size), (size));
+REPLACE_AS(void *, __libc_calloc, ENTRY(calloc), (size_t count, size_t size), (count, size));
+REPLACE_AS(void *, __libc_realloc, ENTRY(realloc), (void *p, size_t size), (p, size));
+REPLACE_AS(void, __libc_free, ENTRY(free), (void *p), (p));
+REPLACE_AS(void *, __libc_memalign, ENTRY(memalign), (size_t alignment, size_t size), (alignment, size));
+REPLACE_AS(void *, __libc_valloc, ENTRY(valloc), (size_t size), (size));
+REPLACE_AS(void *, __libc_pvalloc, ENTRY(pvalloc), (size_t size), (size));
 REPLACE_AS(struct mallinfo, __libc_mallinfo, masu_mallinfo, (void), ());
 REPLACE_AS(struct mallinfo2, __libc_mallinfo2, masu_mallinfo2, (void), ());
 REPLACE_AS(int, __libc_mallopt, masu_mallopt, (int parameter, int value), (parameter, value));
-REPLACE_AS(void *, __libc_reallocarray, masu_reallocarray, (void *p, size_t count, size_t size), (p, count, size));
-REPLACE_AS(int, __posix_memalign, masu_posix_memalign, (void **out, size_t alignment, size_t size), (out, alignment, size));
+REPLACE_AS(void *, __libc_reallocarray, ENTRY(reallocarray), (void *p, size_t count, size_t size), (p, count, size));
+REPLACE_AS(int, __posix_memalign, ENTRY(posix_memalign), (void **out, size_t alignment, size_t size), (out, alignment, size));
 
 #pragma GCC diagnostic pop
 
@@ -105,9 +112,12 @@ PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
   static pthread_create_t *next;
   if (!next)
     *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+  void *recorded = ENTRY_THREAD(&body, &argument, false);
   int failed = next(thread, attributes, body, argument);
   if (!failed)
     helper_ensure();
+  else
+    ENTRY_THREAD_FAILED(recorded);
   return failed;
 }
 
@@ -115,15 +125,21 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
   static thrd_create_t *next;
   if (!next)
     *(void **)&next = dlsym(RTLD_NEXT, "thrd_create");
+  void *recorded = ENTRY_THREAD(&body, &argument, true);
   int result = next(thread, body, argument);
   if (result == thrd_success)
     helper_ensure();
+  else
+    ENTRY_THREAD_FAILED(recorded);
   return result;
 }
 
 /* No destructor runs in these two, which are one function in the C library too. */
 PUBLIC _Noreturn void _exit(int status) {
   process_end();
+  profile_end();
+  live_end();
+  ENTRY_END();
   if (next_exit)
     next_exit(status);
   os_exit(status);
@@ -145,4 +161,7 @@ __attribute__((constructor(101))) static void library_start(int count, char **ar
   find_next();
 #endif
   process_start(arguments, environment);
+  profile_begin();
+  live_start();
+  ENTRY_START();
 }

@@ -9,9 +9,9 @@
 
 #include <dlfcn.h>
 
-#include "api/fast.h"
 #include "heap/large.h"
 #include "os/report.h"
+#include "override/entry.h"
 
 #if !defined(MASU_STATIC) && !defined(MASU_NO_OVERRIDE)
 
@@ -75,25 +75,25 @@ static COLD void *new_aligned_nothrow_failed(size_t size, size_t align,
 }
 
 static ALWAYS_INLINE void *new_or_throw(size_t size) {
-  void *p = malloc_fast(size);
+  void *p = ENTRY_NEW(size);
   return LIKELY(p != NULL) ? p : new_failed(size);
 }
 static ALWAYS_INLINE void *new_or_null(size_t size, const void *nothrow) {
-  void *p = malloc_fast(size);
+  void *p = ENTRY_NEW(size);
   return LIKELY(p != NULL) ? p : new_nothrow_failed(size, nothrow);
 }
 static void *new_aligned_or_throw(size_t size, size_t align) {
-  void *p = malloc_aligned(align, size);
+  void *p = ENTRY_NEW_ALIGNED(align, size);
   return LIKELY(p != NULL) ? p : new_aligned_failed(size, align);
 }
 static void *new_aligned_or_null(size_t size, size_t align, const void *nothrow) {
-  void *p = malloc_aligned(align, size);
+  void *p = ENTRY_NEW_ALIGNED(align, size);
   return LIKELY(p != NULL) ? p : new_aligned_nothrow_failed(size, align, nothrow);
 }
 static ALWAYS_INLINE void delete_sized(void *p, size_t align, size_t size) {
   if (CHECKED && p)
     checked_sized(p, align, size);
-  free_fast(p);
+  ENTRY_DELETE_SIZED(p, align, size);
 }
 
 /* Each form exists for one object (nw, dl) and for arrays (na, da). */
@@ -109,19 +109,19 @@ static ALWAYS_INLINE void delete_sized(void *p, size_t align, size_t size) {
                                                      const void *nothrow) {    \
     return new_aligned_or_null(size, align, nothrow);                          \
   }                                                                            \
-  PUBLIC void _Z##d##Pv(void *p) { free_fast(p); }                             \
+  PUBLIC void _Z##d##Pv(void *p) { ENTRY_DELETE(p); }                          \
   PUBLIC void _Z##d##PvRKSt9nothrow_t(void *p, const void *nothrow) {          \
     (void)nothrow;                                                             \
-    free_fast(p);                                                              \
+    ENTRY_DELETE(p);                                                           \
   }                                                                            \
   PUBLIC void _Z##d##PvSt11align_val_t(void *p, size_t align) {                \
     (void)align;                                                               \
-    free_fast(p);                                                              \
+    ENTRY_DELETE(p);                                                           \
   }                                                                            \
   PUBLIC void _Z##d##PvSt11align_val_tRKSt9nothrow_t(void *p, size_t align,    \
                                                      const void *nothrow) {    \
     (void)align, (void)nothrow;                                                \
-    free_fast(p);                                                              \
+    ENTRY_DELETE(p);                                                           \
   }                                                                            \
   PUBLIC void _Z##d##Pvm(void *p, size_t size) { delete_sized(p, 1, size); }   \
   PUBLIC void _Z##d##PvmSt11align_val_t(void *p, size_t size, size_t align) {  \

@@ -199,3 +199,21 @@ internal bool mapping_extend_fresh(char *start, size_t from, size_t to) {
 internal char *mapping_move(char *start, size_t from, size_t to) {
   return move_to(SLICE_SIZE, start, from, to);
 }
+
+/* ---- Figures ---- */
+
+static range nth_range(unsigned n) {
+  lock_take(LOCK_MAPPINGS);
+  range r = mappings.ranges[n];
+  lock_drop(LOCK_MAPPINGS);
+  return r;
+}
+
+internal size_t mappings_resident(void) {
+  size_t bytes = 0;
+  for (unsigned n = 0; n < RANGES; n++) {
+    range r = nth_range(n);
+    bytes += os_resident_in(r.start, bytes_of(r.slices));
+  }
+  return bytes;
+}

@@ -39,5 +39,6 @@ internal char *mapping_move(char *start, size_t from, size_t to);
 internal size_t mappings_unmap(size_t size, uint64_t now, uint64_t delay);
 /* In bytes. */
 internal size_t mappings_kept(void);
+internal size_t mappings_resident(void);
 
 #endif

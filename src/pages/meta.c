@@ -72,4 +72,14 @@ internal int meta_lock(bool lock) {
   return why;
 }
 
+internal size_t meta_resident(void) {
+  size_t bytes = 0;
+  lock_take(LOCK_META);
+  meta_chunk *c = meta.chunks;
+  lock_drop(LOCK_META);
+  for (; c; c = c->before)
+    bytes += os_resident_in(c->start, (size_t)((char *)(c + 1) - c->start));
+  return bytes;
+}
+
 internal size_t meta_used(void) { return load_relaxed(&meta.used); }

@@ -36,3 +36,25 @@ internal void map_set(const void *start, size_t slices, map_entry entry) {
     store_relaxed((atomic_u64 *)(leaf + i * sizeof(map_entry)), entry);
   }
 }
+
+internal size_t map_for_each(size_t (*visit)(char *start, map_entry entry, void *context),
+                             void *context) {
+  const size_t page = os_page(), in_page = page / sizeof(map_entry);
+  size_t resident = 0, next = 0; /* slices before `next` are seen to */
+  for (size_t top = 0; top < MAP_TOP_SIZE; top++) {
+    uintptr_t leaf = load_acquire(&map_top[top]);
+    size_t first = top * LEAF_ENTRIES;
+    for (size_t at = first; leaf && at < first + LEAF_ENTRIES; at += in_page) {
+      const void *entries = (const void *)(leaf + at * sizeof(map_entry));
+      if (!os_resident_in(entries, page)) /* nothing was ever entered */
+        continue;
+      resident += page;
+      for (size_t i = max_size(at, next); i < at + in_page; i = next) {
+        char *start = (char *)(i << SLICE_SHIFT);
+        map_entry e = map_get_in(leaf, start);
+        next = i + (e == MAP_NONE ? 1 : visit(start, e, context));
+      }
+    }
+  }
+  return resident;
+}

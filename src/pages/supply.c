@@ -20,7 +20,7 @@
 #define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
 
 enum {
-  SETTLE_TRIES = 20, /* milliseconds to wait for runs in transit */
+  SETTLE_TRIES = 1000, /* milliseconds to wait for system calls that are pending */
   FEW_LOOKS = 8,     /* pages looked at for an aligned run that may not be there */
 };
 
@@ -45,6 +45,7 @@ static struct {
   region *regions;
   region *spare_regions;
   unsigned in_transit; /* system calls pending */
+  unsigned arrived;    /* system calls that have ended */
   purge_policy policy;
   size_t unmapped; /* bytes of mappings, not asked for again so far */
   uint64_t unmapped_at;
@@ -61,6 +62,17 @@ static void prepare_lists(void) {
   list_init(&supply.uncommitted);
   list_init(&supply.aging);
   supply.ready = true;
+}
+
+/* Around every system call: the lock is off, fork and who is out of memory wait. */
+static void transit_begin(void) {
+  supply.in_transit++;
+  lock_drop(LOCK_SUPPLY);
+}
+static void transit_end(void) {
+  lock_take(LOCK_SUPPLY);
+  supply.in_transit--;
+  supply.arrived++;
 }
 
 static size_t slice_bytes(uint32_t mask) { return bit_count32(mask) * SLICE_SIZE; }
@@ -135,11 +147,9 @@ static void note_unmapped(size_t size) {
 /* As mappings_unmap. Called and left with the lock held, drops it for the system
  * calls. */
 static size_t unmap_kept(size_t size, uint64_t now, uint64_t delay) {
-  supply.in_transit++;
-  lock_drop(LOCK_SUPPLY);
+  transit_begin();
   size_t unmapped = mappings_unmap(size, now, delay);
-  lock_take(LOCK_SUPPLY);
-  supply.in_transit--;
+  transit_end();
   note_unmapped(unmapped);
   return unmapped;
 }
@@ -239,15 +249,13 @@ static bool grow(void) {
       return false;
   page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
   page->region->used++;
-  supply.in_transit++;
   bool huge = huge_wanted();
-  lock_drop(LOCK_SUPPLY);
+  transit_begin();
   bool committed = os_commit(page->base, HUGE_SIZE);
   if (committed && huge)
     os_want_huge_pages(page->base, HUGE_SIZE);
-  lock_take(LOCK_SUPPLY);
+  transit_end();
   set_huge(page, committed && huge);
-  supply.in_transit--;
   page->region->used--;
   page->committed = committed;
   page->used = page->dirty = page->idle = 0;
@@ -294,11 +302,9 @@ static size_t regions_release_empty(void) {
     }
     supply.figures.reserved -= r->count * HUGE_SIZE;
     released += r->count * HUGE_SIZE;
-    supply.in_transit++;
-    lock_drop(LOCK_SUPPLY);
+    transit_begin();
     os_unmap(r->base, r->count * HUGE_SIZE);
-    lock_take(LOCK_SUPPLY);
-    supply.in_transit--;
+    transit_end();
     r->next = supply.spare_regions;
     supply.spare_regions = r;
     link = &supply.regions; /* it may have changed meanwhile */
@@ -437,8 +443,7 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   page_update(page, page->used | mask, page->dirty);
   page->idle &= ~mask;
   list_remove(&page->aging);
-  supply.in_transit++;
-  lock_drop(LOCK_SUPPLY);
+  transit_begin();
   uint32_t purged = 0;
   if (mask != UINT32_MAX) /* of a page that is purged whole nothing is left to fill up */
     supply_split(page);
@@ -451,8 +456,7 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
       purged |= piece;
     left &= ~piece;
   }
-  lock_take(LOCK_SUPPLY);
-  supply.in_transit--;
+  transit_end();
   page_update(page, page->used & ~mask, page->dirty & ~purged);
   page->untouched &= ~purged;
   page->purged = page->purged_at == now ? page->purged | purged : purged;
@@ -562,12 +566,10 @@ static void page_touch(hpage *page) {
   uint32_t fresh = ~(page->used | page->dirty);
   page_update(page, page->used | fresh, page->dirty);
   page->region->used++; /* keeps the region while the lock is off */
-  supply.in_transit++;
-  lock_drop(LOCK_SUPPLY);
+  transit_begin();
   for (unsigned i = 0; i < HUGE_SLICES; i++)
     slice_touch(page->base + i * SLICE_SIZE, fresh >> i & 1);
-  lock_take(LOCK_SUPPLY);
-  supply.in_transit--;
+  transit_end();
   page->region->used--;
   page_update(page, page->used & ~fresh, page->dirty | fresh);
   page->purged &= ~fresh;
@@ -768,7 +770,8 @@ internal size_t supply_used(void) { return load_relaxed(&used_now); }
 internal bool supply_settle(void) {
   bool any = false;
   lock_take(LOCK_SUPPLY);
-  for (int i = 0; supply.in_transit && i < SETTLE_TRIES; i++) {
+  unsigned awaited = supply.in_transit, before = supply.arrived;
+  for (int i = 0; supply.arrived - before < awaited && supply.in_transit && i < SETTLE_TRIES; i++) {
     any = true;
     lock_drop(LOCK_SUPPLY);
     os_sleep_ms(1);
@@ -791,6 +794,28 @@ internal supply_figures supply_figures_now(void) {
   f.kept = mappings_kept();
   lock_drop(LOCK_SUPPLY);
   return f;
+}
+
+/* The n-th region's accessible part; false: there are fewer. */
+static bool nth_region(unsigned n, const char **start, size_t *size) {
+  lock_take(LOCK_SUPPLY);
+  const region *r = supply.regions;
+  while (r && n--)
+    r = r->next;
+  if (r) {
+    *start = r->base;
+    *size = r->touched * HUGE_SIZE;
+  }
+  lock_drop(LOCK_SUPPLY);
+  return r != NULL;
+}
+
+internal size_t supply_resident(void) {
+  const char *start;
+  size_t size, bytes = 0;
+  for (unsigned n = 0; nth_region(n, &start, &size); n++)
+    bytes += os_resident_in(start, size);
+  return bytes;
 }
 
 internal bool supply_is_aging(void) {

@@ -121,6 +121,9 @@ typedef struct supply_figures {
   size_t returned;  /* purged, summed up since start */
 } supply_figures;
 internal supply_figures supply_figures_now(void);
+/* Bytes of the regions that are resident: asks the system page by page. Regions may come and
+ * go meanwhile. */
+internal size_t supply_resident(void);
 
 /* Returns the number of violated invariants, reporting each. */
 internal unsigned supply_check(void);

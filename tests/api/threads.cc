@@ -1,6 +1,8 @@
 /* Blocks that cross threads: contents, and memory that comes home. */
 #include "api.h"
 
+#include <masu/stats.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -181,4 +183,35 @@ TEST_P(Threads, AlignedBlocksCross) {
     for (size_t i = me; i < blocks.size(); i += 3)
       a.free(blocks[i]);
   });
+}
+
+/* Reading stops nobody and races with nobody: ThreadSanitizer looks on. */
+TEST_P(Threads, FiguresWhileOthersAllocate) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  queue q;
+  std::thread giver([&] {
+    for (size_t i = 0; i < 20000; i++)
+      q.put(make(a, i));
+    for (int i = 0; i < 2; i++)
+      q.put({});
+  });
+  for (int t = 0; t < 2; t++)
+    threads.emplace_back([&] {
+      for (parcel b; (b = q.take()).p;)
+        check_and_free(a, b);
+      over = true;
+    });
+  for (int n = 0; n < 20 || !over; n++) {
+    masu_stats s;
+    masu_resident r;
+    ASSERT_EQ(masu_stats_read(&s, sizeof s), 0);
+    ASSERT_LT(s.live, 4096 * MIB) << "a count went below 0";
+    if (n % 4 == 0) {
+      ASSERT_EQ(masu_stats_measure(&r, sizeof r), 0);
+    }
+  }
+  giver.join();
+  for (std::thread &t : threads)
+    t.join();
 }

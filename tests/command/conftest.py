@@ -2,6 +2,8 @@
 was installed into (script/test: build/venv)."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +13,17 @@ import pytest
 MASU = Path(sys.executable).parent / "masu"
 
 
+def as_in_a_terminal():
+    """For Popen's preexec_fn: Ctrl-C does what it does there, wherever the tests were started."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def masu():
     """masu("run", ...) gives the finished process, its output as text."""
 
     def run(*arguments, env=(), **options):
-        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MASU_OPTIONS")}
+        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MASU_OPTIONS", "MASU_OPTIONS_FILE")}
         environment.update(env)
         options = {"check": False, "capture_output": True, "text": True, "timeout": 60, **options}
         return subprocess.run([MASU, *arguments], env=environment, **options)
@@ -54,3 +61,20 @@ def script(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a screen, with what it logs; skips where it or selenium is not."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    if not all(programs.values()):
+        pytest.skip("no chromium with its driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs["chromium"]
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs["chromedriver"]))
+    yield driver
+    driver.quit()

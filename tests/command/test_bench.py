@@ -3,10 +3,14 @@
 import json
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("scipy")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -104,6 +108,19 @@ def test_one_case(bench, tmp_path):
     assert not (tmp_path / "state.json").exists()
 
 
+def test_a_bundled_trace(bench, tmp_path):
+    result, content = bench("--only", "trace-recoll", "--quick", "--seconds", "1")
+    assert result.returncode == 0, result.stderr
+    medians = {(r["allocator"], r["figure"]): r["median"] for r in content["rows"] if "median" in r and "allocator" in r}
+    for name in ("masu", "masu-again", "system"):
+        found = {figure: medians[name, figure] for figure in ("calls_s", "wall_s", "p9999_ns", "peak_rss_kib", "mean_rss_kib", "end_rss_kib")}
+        assert all(value > 0 for value in found.values())
+        assert found["calls_s"] < 7 * found["wall_s"]  # of seven threads
+        assert found["peak_rss_kib"] > 2.8 * 1024  # 5.6 MiB were live when it was recorded
+        assert found["peak_rss_kib"] >= found["mean_rss_kib"]
+    assert "trace-recoll" in (tmp_path / "r.html").read_text()
+
+
 @pytest.mark.parametrize(("text", "reason"), [(OVERLAPPING, ""), (TWICE, "FAILED: ")])
 def test_wrong_memory_is_missing_and_the_rest_goes_on(bench, tmp_path, text, reason):
     wrong = compiled(tmp_path, "wrong", text)
@@ -149,6 +166,16 @@ def test_a_state_that_is_none(bench, tmp_path):
     (tmp_path / "state.json").write_text("{]")
     result, _ = bench("--only", "handover", "--quick")
     assert result.returncode == 125 and "state.json" in result.stderr
+
+
+def test_what_others_published_is_compared_with_the_committed_run():
+    """The table of docs/benchmark.md is the one that bench/published.py makes."""
+    subprocess.run([sys.executable, ROOT / "bench/published.py", "--check"], check=True)
+
+
+def test_a_baseline_that_is_not_there(bench, tmp_path):
+    result, _ = bench("--only", "handover", "--quick", "--baseline", tmp_path / "none.json")
+    assert result.returncode == 125 and "none.json: No such file" in " ".join(result.stderr.split())
 
 
 def test_a_peers_folder_without_peers(bench, tmp_path):

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import MASU
+from conftest import MASU, as_in_a_terminal
 
 PYTHON = os.path.realpath(sys.executable)
 WORK = "x = [str(i) for i in range(20000)]"
@@ -121,6 +121,14 @@ def test_what_cannot_be_run(masu, script):
         assert masu("compare", "-n", "1", "--", program).returncode == status
 
 
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_results_that_cannot_be_written_are_named_before_anything_runs(masu, tmp_path, option):
+    result = masu("compare", option, "/nowhere/results", "--", "touch", tmp_path / "ran")
+    assert result.returncode == 125
+    assert result.stderr.count("\n") == 1 and "/nowhere/results" in result.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_static_program_would_say_nothing(masu, tmp_path):
     source = tmp_path / "p.c"
     source.write_text("int main(void) { return 0; }")
@@ -133,7 +141,7 @@ def test_a_static_program_would_say_nothing(masu, tmp_path):
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process = subprocess.Popen(
         [MASU, "compare", "--json", tmp_path / "r.json", "--", PYTHON, "-c", f"{WORK}; open({str(tmp_path / 'runs')!r}, 'a').write('x')"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal,
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:

@@ -44,7 +44,7 @@ def test_stats(masu):
 
 
 def tables(result):
-    return sum("block size" in line for line in result.stderr.splitlines())
+    return sum("masu:   class " in line for line in result.stderr.splitlines())
 
 
 def test_stats_of_a_program_that_ends_by__exit(masu):

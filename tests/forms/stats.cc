@@ -1,9 +1,18 @@
-/* What masu_malloc_stats, and so `masu run --stats`, says about the forms. */
+/* masu/stats.h: the figures are what a test that knows its blocks, and the kernel, count; and what
+ * masu_malloc_stats, and so `masu run --stats`, says about the forms. */
 #include <masu/arena.h>
 #include <masu/fixed.h>
+#include <masu/heap.h>
 #include <masu/sized.h>
+#include <masu/stats.h>
 
 #include <regex.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <numeric>
 
 #include "forms.h"
 
@@ -31,7 +40,7 @@ static bool matches(const std::string &text, const char *pattern) {
 
 TEST_F(Stats, EachFormHasALine) {
   std::string before = summary();
-  EXPECT_EQ(lines_with(before, "named heap"), 0u);
+  EXPECT_EQ(lines_with(before, "  named_heap "), 0u);
   masu_heap *heap = masu_heap_create("the-heap");
   masu_heap_set_budget(heap, 0, 5 * MIB);
   masu_pool *pool = masu_pool_create_in(heap, "the-pool", 1024, 0, MASU_POOL_SHARED);
@@ -48,7 +57,7 @@ TEST_F(Stats, EachFormHasALine) {
   EXPECT_TRUE(matches(text, "pool +the-pool +100 +[0-9]+ +the-heap")) << text;
   EXPECT_TRUE(matches(text, "arena +the-arena +300 ")) << text;
   EXPECT_TRUE(matches(text, "the-heap .* 5120 +0\n")) << text;
-  EXPECT_EQ(lines_with(text, "sized block"), 1u);
+  EXPECT_EQ(lines_with(text, "  sized "), 1u);
   masu_heap_destroy(heap);
   masu_fixed_destroy(fixed);
   masu_ladder_destroy(ladder);
@@ -56,4 +65,254 @@ TEST_F(Stats, EachFormHasALine) {
   text = summary();
   for (const char *name : {"the-heap", "the-pool", "the-arena", "the-fixed-poo", "the-ladder"})
     EXPECT_EQ(lines_with(text, name), 0u) << name << text;
+}
+
+/* ---- What the test knows ---- */
+
+static masu_stats now() {
+  masu_stats s;
+  EXPECT_EQ(masu_stats_read(&s, sizeof s), 0);
+  return s;
+}
+
+/* Threads that do something and then stay, as they are, until the end. */
+class Sleepers {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int working = 0;
+  bool over = false;
+  std::vector<std::thread> threads;
+
+public:
+  void start(std::function<void()> work) {
+    std::unique_lock lock(mutex);
+    working++;
+    threads.emplace_back([this, work] {
+      work();
+      std::unique_lock inside(mutex);
+      working--;
+      changed.notify_all();
+      changed.wait(inside, [this] { return over; });
+    });
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return !working; });
+  }
+  ~Sleepers() {
+    {
+      std::unique_lock lock(mutex);
+      over = true;
+      changed.notify_all();
+    }
+    for (std::thread &t : threads)
+      t.join();
+  }
+};
+
+template <class Row, class Read> static std::vector<Row> rows_of(Read read) {
+  size_t count = 0;
+  EXPECT_EQ(read(nullptr, &count, sizeof(Row)), 0);
+  std::vector<Row> rows(count + 8);
+  size_t room = rows.size();
+  EXPECT_EQ(read(rows.data(), &room, sizeof(Row)), 0);
+  EXPECT_LE(room, rows.size());
+  rows.resize(std::min(room, rows.size()));
+  return rows;
+}
+static masu_stats_class class_of(size_t size) {
+  for (const masu_stats_class &c : rows_of<masu_stats_class>(masu_stats_classes))
+    if (c.size == size)
+      return c;
+  return {};
+}
+
+/* Blocks of one size, half of them freed, by threads that are still there; the same again in a
+ * named heap. `live` may be above the truth by what they hold ready, and not below it. */
+TEST_F(Stats, KnownBlocksOfThreadsAndANamedHeap) {
+  enum { THREADS = 4, COUNT = 3000, SIZE = 192 };
+  masu_heap *heap = masu_heap_create("known");
+  std::vector<std::vector<void *>> blocks(2 * THREADS);
+  for (auto &mine : blocks)
+    mine.reserve(COUNT);
+  masu_stats before = now();
+  masu_stats_class class_before = class_of(SIZE);
+  {
+    Sleepers sleepers;
+    for (int t = 0; t < THREADS; t++)
+      sleepers.start([&, t] {
+        for (int i = 0; i < COUNT; i++) {
+          blocks[t].push_back(masu_malloc(SIZE));
+          blocks[THREADS + t].push_back(masu_heap_malloc(heap, SIZE));
+        }
+        for (int i = 0; i < COUNT; i += 2) {
+          masu_free(blocks[t][i]);
+          masu_free(blocks[THREADS + t][i]);
+        }
+        masu_free(masu_malloc(SIZE)); /* a refill: a part of the freed ones is ready now */
+      });
+    sleepers.wait();
+    masu_stats s = now();
+    const size_t truth = 2 * THREADS * COUNT / 2 * SIZE;
+    EXPECT_GE(s.live, before.live + truth - before.ready_most);
+    EXPECT_LE(s.live, before.live + truth + s.ready_most);
+    EXPECT_LT(s.ready_most, before.ready_most + 12 * MIB) << "a bound that says nothing";
+    masu_stats_class c = class_of(SIZE);
+    EXPECT_GE(c.blocks, class_before.blocks + truth / SIZE);
+    EXPECT_LE(c.blocks, class_before.blocks + (truth + s.ready_most) / SIZE);
+    EXPECT_GE(c.room, c.blocks + c.free / c.size);
+    EXPECT_GE(s.peak_live, s.live);
+    EXPECT_GE(s.peak, s.live);
+    masu_heap_figures f;
+    ASSERT_EQ(masu_heap_read(heap, &f, sizeof f), 0);
+    EXPECT_GE(f.blocks, (size_t)THREADS * COUNT / 2);
+    EXPECT_LE(f.live, THREADS * COUNT / 2 * SIZE + s.ready_most);
+  }
+  for (int t = 0; t < THREADS; t++)
+    for (int i = 1; i < COUNT; i += 2)
+      masu_free(blocks[t][i]);
+  masu_heap_destroy(heap);
+}
+
+/* One ledger: the parts are the whole. */
+TEST_F(Stats, Sums) {
+  masu_heap *heap = masu_heap_create("sums");
+  std::vector<void *> blocks;
+  for (size_t n = 1; n < 6 * MIB; n += 1 + n / 7) {
+    blocks.push_back(masu_malloc(n));
+    masu_free(masu_malloc(n));
+    masu_heap_malloc(heap, n);
+  }
+  char *text = nullptr;
+  size_t length = 0;
+  FILE *f = open_memstream(&text, &length);
+  EXPECT_EQ(masu_stats_print(f, MASU_STATS_JSON), 0); /* its own blocks are made before the others are read */
+  fclose(f);
+  free(text);
+  auto classes = rows_of<masu_stats_class>(masu_stats_classes);
+  auto heaps = rows_of<masu_stats_heap>(masu_stats_heaps);
+  masu_stats s = now();
+  auto sum = [](const auto &rows, auto member) {
+    return std::accumulate(rows.begin(), rows.end(), uint64_t(0), [&](uint64_t n, const auto &r) { return n + r.*member; });
+  };
+  EXPECT_NEAR((double)(sum(classes, &masu_stats_class::live) + s.large), (double)s.live, 16.0 * KIB);
+  EXPECT_NEAR((double)(sum(classes, &masu_stats_class::blocks) + s.large_blocks), (double)s.blocks, 8);
+  EXPECT_EQ(sum(classes, &masu_stats_class::slabs), s.slabs);
+  EXPECT_EQ(sum(heaps, &masu_stats_heap::slabs), s.slabs);
+  EXPECT_NEAR((double)sum(classes, &masu_stats_class::free), (double)(s.slab_free + s.slab_spare), 16.0 * KIB);
+  EXPECT_NEAR((double)sum(heaps, &masu_stats_heap::free), (double)(s.slab_free + s.slab_spare), 16.0 * KIB);
+  EXPECT_EQ(heaps.size(), s.heaps);
+  /* Slabs, large blocks, and what is kept: what the supply has handed out, by its own count. */
+  EXPECT_EQ(s.slab_bytes + s.large + s.front + s.idle + s.kept, s.dirty + s.slab_unused);
+  uint64_t known = 0;
+  for (void *p : blocks)
+    known += masu_malloc_usable_size(p);
+  EXPECT_GE(s.live, known);
+  EXPECT_EQ(s.named_heaps, 1u);
+  for (void *p : blocks)
+    masu_free(p);
+  masu_heap_destroy(heap);
+}
+
+/* ---- What the kernel counts ---- */
+
+static uint64_t smaps_resident() {
+  uint64_t total = 0, kib;
+  char line[512];
+  FILE *f = fopen("/proc/self/smaps", "r");
+  EXPECT_NE(f, nullptr);
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "Rss: %lu kB", &kib) == 1)
+      total += kib * KIB;
+  if (f)
+    fclose(f);
+  return total;
+}
+static masu_resident measured() {
+  masu_resident r;
+  EXPECT_EQ(masu_stats_measure(&r, sizeof r), 0);
+  EXPECT_EQ(r.live + r.slab_free + r.slab_spare + r.idle + r.own + r.other, r.total);
+  return r;
+}
+
+TEST_F(Stats, ResidentIsWhatTheKernelCounts) {
+  EXPECT_NEAR((double)now().resident, (double)smaps_resident(), 2.0 * MIB);
+  EXPECT_NEAR((double)measured().total, (double)smaps_resident(), 2.0 * MIB);
+}
+
+/* What was touched, and nothing else, of small blocks, of large ones and of mappings. */
+TEST_F(Stats, MeasuredIsWhatWasTouched) {
+#if !EXACT_MEMORY
+  GTEST_SKIP() << "the sanitizer's or the checks' memory is in between";
+#endif
+  const uint64_t delay = 3600000;
+  uint64_t usual;
+  masu_ctl("purge_delay", &usual, &delay);
+  for (size_t size : {192ul, 3072ul, 40960ul, 1ul * MIB, 12ul * MIB}) {
+    std::vector<void *> blocks(48 * MIB / size);
+    masu_malloc_trim(0);
+    masu_resident before = measured();
+    for (void *&p : blocks) {
+      p = masu_malloc(size);
+      memset(p, 1, size);
+    }
+    masu_resident full = measured();
+    EXPECT_NEAR((double)(full.live - before.live), 48.0 * MIB, 3.0 * MIB) << size;
+    EXPECT_NEAR((double)(full.total - before.total), 48.0 * MIB, 4.0 * MIB) << size;
+    for (void *p : blocks)
+      masu_free(p);
+    masu_resident freed = measured();
+    EXPECT_LE(freed.live, before.live + 1 * MIB) << size;
+    EXPECT_NEAR((double)freed.other, (double)before.other, 1.0 * MIB) << size;
+    masu_malloc_trim(0);
+    masu_resident trimmed = measured();
+    EXPECT_LE(trimmed.idle + trimmed.slab_spare, before.idle + before.slab_spare + 2 * MIB) << size;
+    EXPECT_LE(trimmed.total, before.total + 4 * MIB) << size;
+  }
+  void *untouched = masu_malloc(64 * MIB);
+  EXPECT_LE(measured().live, measured().total);
+  EXPECT_LE(now().resident + 60 * MIB, now().live + measured().total - measured().live) << "it counts as live only";
+  masu_free(untouched);
+  masu_ctl("purge_delay", nullptr, &usual);
+}
+
+/* ---- Printing ---- */
+
+static std::string printed(masu_stats_format format) {
+  char *text = nullptr;
+  size_t length = 0;
+  FILE *f = open_memstream(&text, &length);
+  EXPECT_EQ(masu_stats_print(f, format), 0);
+  fclose(f);
+  std::string out = text;
+  free(text);
+  return out;
+}
+
+TEST_F(Stats, NamesMayHoldAnything) {
+  masu_heap *heap = masu_heap_create("a\"b<c>&\\\n\x81");
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), R"("name": "a\u0022b<c>&\u005c\u000a\u0081")"), 1u) << printed(MASU_STATS_JSON);
+  EXPECT_EQ(lines_with(printed(MASU_STATS_XML), "name=\"a&#34;b&#60;c&#62;&#38;\\??\""), 1u) << printed(MASU_STATS_XML);
+  masu_heap_destroy(heap);
+}
+
+TEST_F(Stats, MoreRowsThanThereIsRoomFor) {
+  std::vector<masu_heap *> heaps;
+  for (int i = 0; i < 300; i++)
+    heaps.push_back(masu_heap_create("many"));
+  EXPECT_EQ(now().named_heaps, 300u);
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), "\"named_heap_more\": 44"), 1u);
+  EXPECT_EQ(lines_with(printed(MASU_STATS_TEXT), "and 44 more"), 1u);
+  for (masu_heap *h : heaps)
+    masu_heap_destroy(h);
+}
+
+TEST_F(Stats, BadSizesAndFormats) {
+  char room[1024];
+  size_t count = 0;
+  EXPECT_EQ(masu_stats_read((masu_stats *)room, sizeof(masu_stats) - 8), EINVAL);
+  EXPECT_EQ(masu_stats_measure((masu_resident *)room, 0), EINVAL);
+  EXPECT_EQ(masu_stats_classes((masu_stats_class *)room, &count, 8), EINVAL);
+  EXPECT_EQ(masu_stats_heaps((masu_stats_heap *)room, &count, 8), EINVAL);
+  EXPECT_EQ(masu_stats_print(stdout, (masu_stats_format)3), EINVAL);
 }

@@ -1,10 +1,12 @@
-/* Gate: what MASU_OPTIONS does at start, by the standard error of a child of this
+/* Gate: what MASU_OPTIONS and MASU_OPTIONS_FILE do at start, by the standard error of a child of this
  * program: nothing without it; `verbose` proves interception; a misspelt name is
  * reported once, with the nearest name; bad values are reported; the rest works.
  * No preload here: the children get it (MASU_LIBRARY: path). */
 #include "gate.h"
 
 static char output[16384];
+static char file[] = "/tmp/masu-options-XXXXXX";
+static const char *lines; /* of the options file; NULL: none */
 
 /* Runs this program as a child with these options; its stderr goes to output. */
 static size_t run(const char *options) {
@@ -17,6 +19,9 @@ static size_t run(const char *options) {
     unsetenv("MASU_OPTIONS");
     if (options)
       setenv("MASU_OPTIONS", options, 1);
+    unsetenv("MASU_OPTIONS_FILE");
+    if (lines)
+      setenv("MASU_OPTIONS_FILE", *lines == '/' ? lines : file, 1);
     execl("/proc/self/exe", "options", "child", (char *)NULL);
     _exit(127);
   }
@@ -48,6 +53,53 @@ static size_t run(const char *options) {
     for (size_t i = 0; i < COUNT(words); i++)                                            \
       CHECK(!*words[i] || strstr(output, words[i]), "no '%s' in: %s", words[i], output); \
   } while (0)
+
+/* The same by an options file; a text that begins with / is its path. */
+#define EXPECT_OF_FILE(count, text, options, ...)                           \
+  do {                                                                      \
+    lines = text;                                                           \
+    CHECK(truncate(file, 0) == 0 && write_file(file, lines), "%s", file);   \
+    EXPECT(count, options, __VA_ARGS__);                                    \
+    lines = NULL;                                                           \
+  } while (0)
+
+static void options_files(void) {
+  int made = mkstemp(file);
+  CHECK(made >= 0, "mkstemp");
+  EXPECT_OF_FILE(0, "", NULL, "");
+  EXPECT_OF_FILE(0, "# nothing\n\n  \t# at all\r\n", NULL, "");
+  EXPECT_OF_FILE(1, "verbose:1 # as in MASU_OPTIONS\n", NULL, "allocates from masu");
+  EXPECT_OF_FILE(0, "verbose:1\n", "verbose:0", ""); /* which wins */
+  EXPECT_OF_FILE(1, "verbose:0\nhelper:0", "verbose", "allocates from masu");
+  EXPECT_OF_FILE(2, "\n#\nverbos\r\nverbose", NULL, file, ":3: ", "'verbos'", "allocates from masu");
+  EXPECT_OF_FILE(2, "verbose:7,verbose\n", NULL, ":1: bad value", "allocates from masu");
+  EXPECT_OF_FILE(0, "classes: 8 16 1040\nclasses:1056\t2000  \r\n", NULL, "");
+  EXPECT_OF_FILE(2, "classes: 8 24\nverbose", NULL, ":1: classes: 24 is neither", "allocates from masu");
+  EXPECT_OF_FILE(1, "classes: 8 32784", NULL, "32784 is neither");
+  EXPECT_OF_FILE(1, "classes: 0 16", NULL, "0 is neither");
+  EXPECT_OF_FILE(1, "classes: 8 1040 1040", NULL, "1040 is not above");
+  EXPECT_OF_FILE(1, "classes: 4294967312", NULL, "'4294967312' is no size");
+  EXPECT_OF_FILE(1, "classes: 16,32", NULL, "'16,32' is no size");
+  EXPECT_OF_FILE(1, "classes :  ", NULL, "no size is named");
+  EXPECT_OF_FILE(1, "classes 8 16", NULL, "not 'classes: SIZE SIZE ...'");
+  EXPECT_OF_FILE(1, "classe:8", NULL, "unknown option 'classe'");
+  EXPECT_OF_FILE(1, "/nonexistent/file", NULL, "/nonexistent/file: No such file");
+  EXPECT_OF_FILE(1, "/", NULL, "/: Is a directory");
+  EXPECT_OF_FILE(1, "/proc/self/exe", NULL, "/proc/self/exe: ");
+  /* 41 sizes are too many where powers of two are not among them; far more as well. */
+  static char many[100000];
+  strcpy(many, "classes:");
+  for (int size = 16; size <= 41 * 16; size += 16)
+    sprintf(many + strlen(many), " %d", size);
+  EXPECT_OF_FILE(1, many, NULL, "more than 41 sizes");
+  for (int size = 42 * 16; size <= 32768; size += 16)
+    sprintf(many + strlen(many), " %d", size);
+  EXPECT_OF_FILE(1, many, NULL, "more than 41 sizes");
+  memset(many, '#', sizeof many - 1);
+  EXPECT_OF_FILE(1, many, NULL, "larger than an options file can be");
+  close(made);
+  unlink(file);
+}
 
 static void *body(void *p) {
   free(p);
@@ -91,5 +143,6 @@ int main(int argc, char **argv) {
   static char absurd[100000];
   memset(absurd, 'x', sizeof absurd - 1);
   EXPECT(1, absurd, "unknown option");
+  options_files();
   return 0;
 }

@@ -1,7 +1,9 @@
 /* Gate: a program that runs with more rights than its user (AT_SECURE) ignores
- * MASU_OPTIONS. This program is linked with libmasu.so by an absolute path and
+ * MASU_OPTIONS and MASU_OPTIONS_FILE, and shows its figures to nobody, even if it asks for that
+ * itself. This program is linked with libmasu.so by an absolute path and
  * copies itself, set-user-id to another user. Needs root and a directory whose
  * file system honours the bit. */
+#include <masu.h>
 #include <sys/auxv.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -18,7 +20,8 @@ static int run(const char *path, uid_t user) {
     if (setgid(user) != 0 || setuid(user) != 0)
       _exit(126);
     char *const arguments[] = {"secure", "child", NULL};
-    char *const environment[] = {"MASU_OPTIONS=verbose,nonsense:1", NULL};
+    char *const environment[] = {"MASU_OPTIONS=verbose,nonsense:1,live",
+                                 "MASU_OPTIONS_FILE=/nonexistent/options", NULL};
     execve(path, arguments, environment);
     _exit(127);
   }
@@ -32,12 +35,26 @@ static int run(const char *path, uid_t user) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
+static int has_live_page(void) {
+  char line[512];
+  int found = 0;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (maps && fgets(line, sizeof line, maps))
+    found |= strstr(line, "/dev/shm/masu-") != NULL;
+  return found;
+}
+
 int main(int argc, char **argv) {
   (void)argv;
   CHECK(dlsym(RTLD_DEFAULT, "masu_malloc"), "not linked with masu");
   free(malloc(100));
-  if (argc > 1)
-    return getauxval(AT_SECURE) ? 42 : 0;
+  if (argc > 1) {
+    int secure = getauxval(AT_SECURE) != 0;
+    const uint64_t on = 1;
+    if (has_live_page() != !secure || masu_ctl("live", NULL, &on) != 0 || has_live_page() != !secure)
+      return 43;
+    return secure ? 42 : 0;
+  }
   watchdog(60);
   if (geteuid() != 0)
     skip("only root can make a set-user-id program");

@@ -387,6 +387,51 @@ static void spares_are_given_back(void **state) {
   give(owner, big);
 }
 
+static void slabs_that_come_and_go_are_spared_for_a_while(void **state) {
+  enum { SLABS = 10 };
+  (void)state;
+  for (int round = 0; round < 3; round++) {
+    take_blocks(SLABS * PER_SLAB);
+    assert_int_equal(slices_used(), SLABS);
+    give_blocks(0, SLABS * PER_SLAB);
+    assert_sound();
+    assert_int_equal(slices_used(), round == 0 ? 2 : round == 1 ? SLABS - 1 : SLABS);
+  }
+  assert_int_equal(load_relaxed(&owner->spared), SLABS - 1); /* one stays open */
+  option_set(OPTION_purge_delay, 0);
+  heap_upkeep_now(owner); /* half as many are wanted now */
+  assert_int_equal(slices_used(), 2);
+  assert_int_equal(load_relaxed(&owner->spared), 1);
+  assert_sound();
+}
+
+/* A named heap that is refused memory does not hide some in empty slabs. */
+static void a_limb_spares_one_of_each_class(void **state) {
+  account a = {.hard = SIZE_MAX, .soft = SIZE_MAX};
+  (void)state;
+  store_relaxed(&owner->account, &a);
+  for (int round = 0; round < 3; round++) {
+    take_blocks(5 * PER_SLAB);
+    give_blocks(0, 5 * PER_SLAB);
+    assert_int_equal(slices_used(), 2);
+  }
+  heap_tidy(owner);
+  assert_int_equal(slices_used(), 0);
+  store_relaxed(&owner->account, NULL);
+}
+
+static void spares_are_taken_all_at_once(void **state) {
+  (void)state;
+  for (int round = 0; round < 3; round++) {
+    take_blocks(5 * PER_SLAB);
+    give_blocks(0, 5 * PER_SLAB);
+  }
+  assert_int_equal(heap_give_back_spares(owner), 4 * SLICE_SIZE);
+  assert_int_equal(load_relaxed(&owner->spared), 0);
+  assert_null(spare_of(owner, CLASS));
+  assert_int_equal(slices_used(), 1);
+}
+
 /* ---- Mail ---- */
 
 static void mail_is_used_before_new_memory(void **state) {
@@ -1130,6 +1175,9 @@ int main(void) {
       TEST(but_not_always),
       TEST(a_parked_slab_may_empty_at_once),
       TEST(spares_are_given_back),
+      TEST(slabs_that_come_and_go_are_spared_for_a_while),
+      TEST(a_limb_spares_one_of_each_class),
+      TEST(spares_are_taken_all_at_once),
       TEST(mail_is_used_before_new_memory),
       TEST(mail_comes_along),
       TEST(a_parked_slab_with_mail_is_queued),

@@ -163,7 +163,7 @@ enum { BLOCKS = 5 }; /* 4 in a slab */
 
 static bool nothing_spare(void) {
   return !load_relaxed(&sleeping->spare[class_of(TABLE_MAX)]) &&
-         supply_figures_now().used == class_slices[class_of(TABLE_MAX)] * SLICE_SIZE;
+         supply_figures_now().used == class_slices(class_of(TABLE_MAX)) * SLICE_SIZE;
 }
 
 static block *take(heap *h, unsigned c) {
@@ -260,6 +260,7 @@ static bool no_helper(void) { return helpers(NULL) == 0; }
 /* A process whose initial thread has ended ends with its last thread, and that must
  * not be a helper that waits. */
 static void be_the_last_but_one(void) {
+  os_fork_reset();
   helper_fork_child();
   helper_ensure();
   REQUIRE(helpers_soon() == 1);

@@ -338,7 +338,8 @@ static struct {
   char name[32];
   int detached;
   bool initial;
-  unsigned threads;
+  unsigned threads, own;
+  unsigned id;
 } seen;
 
 static void *look_around(void *argument) {
@@ -352,7 +353,9 @@ static void *look_around(void *argument) {
   pthread_getname_np(pthread_self(), seen.name, sizeof seen.name);
   seen.initial = os_thread_is_initial();
   seen.threads = os_thread_count();
-  os_thread_signals_restore();
+  seen.own = os_thread_own_count();
+  seen.id = os_thread_id();
+  os_thread_ends();
   pthread_sigmask(SIG_SETMASK, NULL, &seen.restored);
   store_release(&seen.done, 1);
   return NULL;
@@ -376,6 +379,10 @@ static void a_thread_of_our_own(void **state) {
   assert_int_equal(seen.detached, PTHREAD_CREATE_DETACHED);
   assert_false(seen.initial);
   assert_int_equal(seen.threads, threads + 1);
+  assert_int_equal(seen.own, 1);
+  assert_int_equal(os_thread_own_count(), 0);
+  assert_int_not_equal(seen.id, os_thread_id());
+  assert_int_equal(os_thread_id(), getpid());
   for (int signal = 1; signal < 32; signal++) {
     if (signal != SIGKILL && signal != SIGSTOP)
       assert_int_equal(sigismember(&seen.blocked, signal), 1);
@@ -383,6 +390,22 @@ static void a_thread_of_our_own(void **state) {
     assert_int_equal(sigismember(&seen.restored, signal), sigismember(&before, signal));
   }
   pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+/* ---- What is resident ---- */
+
+static void resident_pages_of_a_range(void **state) {
+  (void)state;
+  const size_t size = 3000 * os_page(); /* more than one step */
+  char *p = os_map(size, os_page());
+  assert_non_null(p);
+  os_avoid_huge_pages(p, size);
+  assert_int_equal(os_resident_in(p, size), 0);
+  p[0] = p[1500 * os_page()] = p[size - 1] = 1;
+  assert_int_equal(os_resident_in(p, size), 3 * os_page());
+  assert_int_equal(os_resident_in(p + os_page(), size - 2 * os_page()), os_page());
+  os_unmap(p, size);
+  assert_int_equal(os_resident_in(p, size), 0);
 }
 
 /* ---- Process ---- */
@@ -471,6 +494,7 @@ int main(void) {
       cmocka_unit_test(waiting_and_waking),
       cmocka_unit_test(waiting_ends_by_itself),
       cmocka_unit_test(a_thread_of_our_own),
+      cmocka_unit_test(resident_pages_of_a_range),
       cmocka_unit_test(the_environment),
       cmocka_unit_test(writing_to_stderr),
   };

@@ -228,7 +228,7 @@ class Masu:
         self.parked = {address_of(h.address) for h in follow(roster["parked"], "parked")}
         self.orphan = address_of(roster["orphan"])
         self.slab_type = self.descriptors["unused"].type.target()
-        self.classes = [int(size) for size in array(variable("class_sizes", "sizes.c"))]
+        self.classes = [int(size) for size in array(variable("class_table", "sizes.c")["sizes"])]
         self.threads = self.find_threads()
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Measuring allocators: one run, interleaved rounds, and the benchmark made of them."""
+"""The benchmark: its cases, how it runs them, and what it says."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from masu.bench.measure import SYSTEM, Allocator, Problem, clean_environment
+from masu.measuring.answers import why_not
+from masu.measuring.measure import SYSTEM, Allocator
+from masu.messages import Problem
 
 OURS, AGAIN = "masu", "masu-again"
 """A second copy of masu runs beside the first: what they differ by is noise."""
@@ -69,21 +70,10 @@ def _built(peers: Path | None) -> list[Contender]:
     return contenders
 
 
-def proven(contender: Contender, answers: Path) -> Contender:
+def proven(contender: Contender) -> Contender:
     """The contender, or the reason why it cannot be measured."""
     allocator = contender.allocator
     if not allocator or not allocator.library:
         return contender
-    run = subprocess.run(
-        [answers, allocator.library.resolve()],
-        env=clean_environment(allocator),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if run.returncode == 0:
-        return contender
-    said = (run.stdout + run.stderr).strip().splitlines()
-    reason = said[-1] if said else f"ends with {run.returncode}"
-    return Contender(contender.name, None, contender.version, reason, contender.floor)
+    reason = why_not(allocator)
+    return Contender(contender.name, None, contender.version, reason, contender.floor) if reason else contender

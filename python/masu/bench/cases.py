@@ -27,7 +27,7 @@ class Case:
     name: str
     family: str
     command: tuple[str, ...]
-    """A workload of bench/workloads and its arguments, or a program of the machine."""
+    """A workload of bench/workloads and its arguments, a program of the machine, or the player of a trace."""
     figures: tuple[Figure, ...]
     quick: bool = False
     """One case of each family makes up the quick run,"""
@@ -47,6 +47,8 @@ class Case:
     """What the source says, on its own machine."""
     program: bool = False
     """The command is the machine's own, not a workload."""
+    trace: str = ""
+    """The command is trace_play, and this is what it plays: a file of bench/traces, of which {plan} is the plan."""
 
     def is_there(self) -> bool:
         return not self.program or bool(shutil.which(self.command[0]))
@@ -105,7 +107,8 @@ def _single_sizes() -> list[Case]:
     for power in range(4, 23):
         size = 1 << power
         name = f"{size}" if size < 1024 else f"{size >> 10}K" if size < 1 << 20 else f"{size >> 20}M"
-        untouched, touched = 2_000_000, min(2_000_000, max(200, (1 << 31) // size // 8))
+        untouched = 2_000_000 if size < 1 << 20 else 400_000
+        touched = min(2_000_000, max(200, (1 << 31) // size // 8))
         published = "TCMalloc wins up to 256 KB and loses to ptmalloc2 from 512 KB up"
         cases.append(
             Case(f"single-{name}", "single size", ("single_size", str(size), str(untouched), "untouched"),
@@ -241,7 +244,25 @@ def _programs() -> list[Case]:
     ]  # fmt: skip
 
 
+# In the order of bench/traces/README.md, which says what each is. Quick: one thread, and some with blocks handed over.
+TRACES = ("python", "lua", "perl", "javascript", "cc1plus", "sqlite", "redis", "nginx", "minetest", "recoll", "vips", "z3", "cmake")
+QUICK_TRACES = ("sqlite", "javascript")
+
+
+def _traces() -> list[Case]:
+    """Real programs as they were recorded, without the time between their calls."""
+    figures = (
+        Figure("calls_s", "s"), WALL, ns("p9999_ns"),
+        kib("peak_rss_kib"), kib("mean_rss_kib"), kib("end_rss_kib"),
+    )  # fmt: skip
+    return [
+        Case(f"trace-{name}", "traces", ("trace_play", "{plan}", "touch=first", "latency"), figures,
+             quick=name in QUICK_TRACES, floor=True, trace=f"{name}.trace")
+        for name in TRACES
+    ]  # fmt: skip
+
+
 ALL: tuple[Case, ...] = (
     *_hit_path(), *_batches(), *_single_sizes(), *_tails(), *_indexer(), *_handing_over(), *_threads(), *_large(),
-    *_memory(), *_programs(),
+    *_memory(), *_programs(), *_traces(),
 )  # fmt: skip

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from masu.bench.measure import SYSTEM, Allocator, Problem, measure
+from masu.measuring.measure import SYSTEM, Allocator, family, measure
+from masu.messages import Problem
 
 SAMPLE_S = 0.02
 TIMEOUT_S = 240
@@ -44,7 +45,7 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         while not self.ended.is_set():
             now = dict.fromkeys(self.peaks, 0)
-            for process in _family(self.launcher)[1:]:
+            for process in family(self.launcher)[1:]:
                 for line in _lines(Path(f"/proc/{process}/smaps_rollup")):
                     key, _, value = line.partition(":")
                     if key in self.KEYS:
@@ -58,18 +59,6 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:  # it has ended meanwhile
         return []
-
-
-def _family(process: int) -> list[int]:
-    found = [process]
-    try:
-        tasks = list(Path(f"/proc/{process}/task").glob("*/children"))
-    except OSError:  # it has ended meanwhile
-        return found
-    for task in tasks:
-        for child in " ".join(_lines(task)).split():
-            found += _family(int(child))
-    return found
 
 
 def memory(command: Sequence[str], allocator: Allocator, environment: dict[str, str]) -> dict[str, float]:

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
-import matplotlib
 from markupsafe import Markup
 
-matplotlib.use("svg")
-
-import matplotlib.pyplot as plt  # noqa: E402
-
-from masu.bench.allocators import AGAIN, OURS, Contender  # noqa: E402
-from masu.bench.report import Line, Summary, shown  # noqa: E402
-from masu.bench.run import Measured  # noqa: E402
+from masu.bench.allocators import AGAIN, OURS, Contender
+from masu.bench.report import Line, Summary, shown
+from masu.bench.run import Measured
+from masu.measuring.plots import plt, svg
 
 HERE = Path(__file__).resolve().parent
-plt.rcParams.update({"font.size": 9, "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
-
-
-def _svg(figure) -> Markup:
-    out = io.StringIO()
-    figure.savefig(out, format="svg", bbox_inches="tight")
-    plt.close(figure)
-    text = out.getvalue()
-    return Markup(text[text.index("<svg") :])
-
-
-def plot(draw, height: float) -> Markup:
-    """What draw(axes) makes of an empty plot, as SVG."""
-    figure, axes = plt.subplots(figsize=(9, height))
-    draw(axes)
-    return _svg(figure)
 
 
 def _relative(line: Line, name: str) -> float | None:
@@ -65,7 +44,7 @@ def ratios(lines: Sequence[Line]) -> Markup:
     axes.minorticks_off()
     axes.set_xlabel("masu to the best of the others (less is better)")
     axes.set_ylim(-1, len(there))
-    return _svg(figure)
+    return svg(figure)
 
 
 def curves(name: str, measured: Measured) -> Markup:
@@ -82,8 +61,8 @@ def curves(name: str, measured: Measured) -> Markup:
     axes.set_xlabel("seconds")
     axes.set_ylabel("MiB resident")
     axes.set_title(name, loc="left")
-    axes.legend(fontsize=7, ncols=2, frameon=False)
-    return _svg(figure)
+    axes.legend(fontsize=8, ncols=2, frameon=False)
+    return svg(figure)
 
 
 def _colour(relative: float | None) -> str:
@@ -107,7 +86,6 @@ def write(
     for line in lines:
         families.setdefault(line.family, []).append(line)
     names = [c.name for c in contenders]
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         environment.get_template("page.html.jinja").render(
             lines=lines, families=families, summary=summary, contenders=contenders, names=names, machine=machine,

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from masu.bench.allocators import AGAIN, LEAST, OURS, Contender
 from masu.bench.cases import Case, Figure
-from masu.bench.rounds import shown
 from masu.bench.run import Measured, best_of
-from masu.bench.statistics import Estimate, estimate, geometric_mean, ratio
+from masu.measuring.rounds import shown
+from masu.measuring.statistics import Estimate, estimate, geometric_mean, ratio
 
 
 @dataclass(frozen=True)
@@ -244,5 +244,4 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
 
 
 def write_json(path: Path, content: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")

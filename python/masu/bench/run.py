@@ -19,12 +19,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from masu import replay
+from masu import trace as traces
 from masu.bench import counted, programs
 from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
-from masu.bench.measure import Problem, Usage, measure
-from masu.bench.rounds import own_figures
-from masu.bench.statistics import ratio
+from masu.measuring.measure import Usage, measure
+from masu.measuring.rounds import own_figures
+from masu.measuring.statistics import ratio
+from masu.messages import Problem
 
 LEAST_ROUNDS = 5
 TIGHT = 0.02
@@ -74,6 +77,15 @@ def variants(cases: Sequence[Case], huge_off: bool) -> Iterator[tuple[Case, str]
             yield case, f"{case.name}, {HUGE_OFF}"
 
 
+def bundled() -> Path:
+    """The traces: in the package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "traces", here.parent.parent.parent / "bench/traces"):
+        if folder.is_dir():
+            return folder
+    raise Problem("the traces are missing; install the package: pip install .")
+
+
 class Runner:
     def __init__(self, workloads: Path, made: Path, contenders: Sequence[Contender], plan: Plan, console: Console):
         self.workloads, self.made, self.plan, self.console = workloads, made, plan, console
@@ -100,6 +112,8 @@ class Runner:
 
     def _case(self, case: Case, name: str, tell) -> Measured:
         result = Measured(name)
+        if case.trace:
+            self._plan(case)
         if not case.is_there():
             result.missing = {c.name: f"{case.command[0]} is not installed" for c in self.contenders}
             return result
@@ -113,7 +127,8 @@ class Runner:
                 running.append(contender)
         most = case.rounds or self.plan.most_rounds
         least = min(self.plan.least_rounds, most)
-        start, round_ = time.monotonic(), 0 if case.rounds else -1
+        warm = case.rounds or name.endswith(HUGE_OFF)  # the same program ran just before
+        start, round_ = time.monotonic(), 0 if warm else -1
         while running and round_ < most:
             for contender in self.order.sample(running, len(running)):
                 used = time.monotonic() - start
@@ -134,6 +149,17 @@ class Runner:
                     tell(f"{name}: counting {contender.name}", 0.99)
                     self._count(case, name, contender, result)
         return result
+
+    def _plan(self, case: Case) -> None:
+        """Made once, and the same for all."""
+        folder = self._plan_of(case).parent
+        if not folder.exists():
+            folder.mkdir()
+            recorded = traces.read(bundled() / case.trace)
+            replay.plan(recorded, recorded.main(), folder)
+
+    def _plan_of(self, case: Case) -> Path:
+        return self.made / case.trace / "plan"
 
     def _count(self, case: Case, name: str, contender: Contender, result: Measured) -> None:
         allocator, environment = contender.allocator, _environment(name)
@@ -181,8 +207,10 @@ class Runner:
             result.curves[contender.name] = own["curve"]
 
     def _command(self, case: Case, contender: Contender, environment: dict[str, str]) -> list[str]:
-        command = [word.format(made=self.made) for word in case.command]
-        if not case.program:
+        command = [word.format(made=self.made, plan=self._plan_of(case)) for word in case.command]
+        if case.trace:
+            command[0] = str(replay.program(command[0]))
+        elif not case.program:
             inline = f"-{INLINE}" if contender.name == INLINE else ""
             command[0] = str(self.workloads / f"{command[0]}{inline}")
         elif environment:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from masu.bench import allocators, cases, page, report
-from masu.bench.measure import Problem
-from masu.bench.rounds import wide
 from masu.bench.run import Plan, Runner, read_state, variants
+from masu.measuring.rounds import wide
+from masu.messages import Problem
 
 HERE = Path(__file__).resolve().parent
 QUICK = Plan(seconds_a_case=15, least_rounds=5, most_rounds=8)
@@ -25,7 +25,7 @@ def list_cases() -> None:
         if case.family != family:
             family = case.family
             console.print(f"[bold]{family}[/]")
-        console.print(f"  {case.name:<24}{'quick  ' if case.quick else '       '}{' '.join(case.command)}", highlight=False)
+        console.print(f"  {case.name:<24}{'quick  ' if case.quick else '       '}{' '.join(case.command).format(made='{made}', plan=case.trace)}", highlight=False)
 
 
 def chosen(only: str, quick: bool) -> list[cases.Case]:
@@ -68,7 +68,7 @@ def run(
     picked = list(variants(chosen(only, quick), huge_off=not quick))
     programs = workloads()
     found = allocators.found(library, peers, extra, folder)
-    found = [allocators.proven(c, programs / "answers") for c in found]
+    found = [allocators.proven(c) for c in found]
     if not found[0].allocator:
         raise Problem(f"{library}: {found[0].missing}")
     plan = QUICK if quick else FULL

@@ -4,7 +4,6 @@ import click
 
 from masu.help import Command
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail
 
 
 @click.command(cls=Command, example="masu allocators")
@@ -17,12 +16,8 @@ def allocators(extra: tuple) -> None:
     from rich.text import Text
 
     from masu import installed
-    from masu.bench.measure import Problem
 
-    try:
-        found = installed.allocators(library_path(), extra)
-    except Problem as problem:
-        fail(f"allocators: {problem}", MASU_FAILED)
+    found = installed.allocators(library_path(), extra)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("name", "version", "library", ""):
         table.add_column(heading, overflow="fold")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from masu.help import Command
+from masu.help import Command, ResultFile
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail
 
 
 @click.command(
@@ -23,24 +22,18 @@ from masu.messages import MASU_FAILED, fail
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.option("--library", type=click.Path(path_type=Path), help="Another libmasu.so than the package's.")
 @click.option("--seconds", type=float, help="Time for one case on all allocators (quick: 15, else 45).")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every figure there.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the page there.")
+@click.option("--json", "json_file", type=ResultFile(), help="Write every figure there.")
+@click.option("--html", "html_file", type=ResultFile(), help="Write the page there.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="A saved --json: say what got worse since.")
 @click.option("--state", type=click.Path(path_type=Path), help="Where a run that was interrupted goes on from.")
 def bench(listed: bool, only: str, **given) -> None:
     """Runs masu and every peer over every case, interleaved, and writes one table, one
     JSON file and one page with plots. What was interrupted goes on where it stopped."""
     from masu.bench import session  # late: these take their time to load
-    from masu.bench.measure import Problem
 
     if listed:
         session.list_cases()
         return
     library = given.pop("library") or library_path()
-    try:
-        with tempfile.TemporaryDirectory(prefix="masu-bench-") as folder:
-            session.run(only, library=Path(library).resolve(), folder=Path(folder), **given)
-    except Problem as problem:
-        fail(f"bench: {problem}", MASU_FAILED)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    with tempfile.TemporaryDirectory(prefix="masu-bench-") as folder:
+        session.run(only, library=Path(library).resolve(), folder=Path(folder), **given)

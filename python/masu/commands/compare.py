@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
-from masu.help import Command
+from masu.help import Command, ResultFile
 from masu.library import library_path
 from masu.messages import MASU_FAILED, fail, warn
-from masu.program import NotRunnable, find_program, why_preload_fails
+from masu.program import find_or_fail, why_preload_fails
 
 
 @click.command(
@@ -23,8 +22,8 @@ from masu.program import NotRunnable, find_program, why_preload_fails
 @click.option("--metric", default="", metavar="REGEX",
               help="Judge by a number in the program's own output: the first group, more is better.")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every figure there.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with plots there.")
+@click.option("--json", "json_file", type=ResultFile(), help="Write every figure there.")
+@click.option("--html", "html_file", type=ResultFile(), help="Write a page with plots there.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: str, arguments: tuple) -> None:
@@ -35,31 +34,18 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
 
     from masu import installed
     from masu import compare as comparing
-    from masu.bench.measure import Problem
     from masu.comparison import page, table
 
     library = library_path()
-    try:
-        path = find_program(program)
-    except NotRunnable as error:
-        fail(str(error), error.status)
+    path = find_or_fail(program)
     reason = why_preload_fails(path, library)
     if reason:
         fail(f"{reason}: it would run on its own allocator each time", MASU_FAILED)
     console = Console() if Console().is_terminal else Console(width=140)
-    try:
-        found = installed.allocators(library, extra)
-        for f in found:
-            if f.wrong:
-                warn(f"{f.name} is left out: {f.wrong}")
-        usable = [f for f in found if not f.wrong]
-        result = comparing.compare(
-            [path, *arguments], [f.allocator for f in usable], Console(stderr=True), rounds=rounds or 0, metric=metric
-        )
-    except Problem as problem:
-        fail(f"compare: {problem}", MASU_FAILED)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    usable = installed.usable(library, extra)
+    result = comparing.compare(
+        [path, *arguments], [f.allocator for f in usable], Console(stderr=True), rounds=rounds or 0, metric=metric
+    )
     for name, why in result.failed.items():
         warn(f"{program} failed on {name}: {why}")
     if not any(result.runs.values()):
@@ -68,6 +54,6 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     console.print(table(result, versions))
     console.print(comparing.advice(result), style="bold")
     if json_file:
-        json_file.write_text(json.dumps({**comparing.as_json(result), "versions": versions}, indent=1) + "\n")
+        json_file.write_text(json.dumps({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
     if html_file:
-        html_file.write_text(page(result, versions))
+        html_file.write_text(page(result, versions), encoding="utf-8")

@@ -1,16 +1,32 @@
 """masu run"""
 
 import os
+import re
 import signal
+import subprocess
 from errno import ENOEXEC
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from masu.help import Command
 from masu.library import library_path
-from masu.messages import CANNOT_EXECUTE, fail, warn
-from masu.program import ELF_MAGIC, NotRunnable, find_program, why_preload_fails
+from masu.messages import CANNOT_EXECUTE, MASU_FAILED, fail, say, warn
+from masu.program import ELF_MAGIC, environment_at_start, find_or_fail, why_preload_fails
+
+
+class Size(click.ParamType):
+    """Bytes, also as 64K or 2M."""
+
+    name = "size"
+
+    def convert(self, value, param, ctx) -> int:
+        match = re.fullmatch(r"(\d+)([KMG]?)", str(value))
+        # To the library 1 is "on", with its usual interval.
+        if not match or not 2 <= int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] <= 1 << 40:
+            self.fail(f"'{value}' is no number of bytes from 2 on, such as 4096, 64K or 2M.", param, ctx)
+        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
 @click.command(
@@ -19,23 +35,35 @@ from masu.program import ELF_MAGIC, NotRunnable, find_program, why_preload_fails
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("--stats", is_flag=True, help="Write a summary to stderr when the program ends.")
+@click.option("--live", is_flag=True, help="Show its figures to masu top, stat, doctor, purge and export.")
 @click.option("--verbose", is_flag=True, help="Say on stderr that the program runs on masu.")
 @click.option("--options", metavar="NAME:VALUE,...", help="Options of the library, as in MASU_OPTIONS.")
+@click.option("--options-file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Options and size classes, as masu tune writes them; --options win.")  # fmt: skip
+@click.option("--profile", type=click.Choice(["heap"]), help="Find out which code allocates, and what of it stays: see masu profile.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="The profile; else PROGRAM.PID.heap.pb.gz here.")
+@click.option("--interval", type=Size(), metavar="SIZE", help="Profile a sample every so many bytes on average; else 512K.")
+@click.option("--every", type=click.IntRange(1, 86400), metavar="SECONDS", help="Also keep the profile as it is every so often.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(stats: bool, verbose: bool, options: str, program: str, arguments: tuple) -> None:
+def run(
+    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, every, program: str, arguments: tuple
+) -> None:
     """Runs PROGRAM on masu. The exit status is the program's own; 127 when there is
     no such program, 126 when it cannot be executed, 125 when masu itself fails."""
+    if not profile and (output or interval or every):
+        raise click.UsageError("-o, --interval and --every are for --profile heap.")
     library = library_path()
-    try:
-        path = find_program(program)
-    except NotRunnable as error:
-        fail(str(error), error.status)
+    path = find_or_fail(program)
     reason = why_preload_fails(path, library)
     if reason:
         warn(f"{reason}: LD_PRELOAD has no effect, it runs on its own allocator")
-    added = [options] * bool(options) + ["verbose"] * verbose + [f"stats:{os.getpid()}"] * stats
+    added = [options] * bool(options) + ["verbose"] * verbose + ["live"] * live + [f"stats:{os.getpid()}"] * stats
     environment = _environment(library, added)
+    if options_file:
+        environment["MASU_OPTIONS_FILE"] = _readable(options_file)
+    if profile:
+        _run_profiled(path, [program, *arguments], environment, output, interval, every, bool(reason))
     _restore_signals()
     try:
         _execute(path, [program, *arguments], environment)
@@ -45,17 +73,19 @@ def run(stats: bool, verbose: bool, options: str, program: str, arguments: tuple
 
 def _environment(library: Path, options: list) -> dict:
     """What the program would have got without us, plus the preload and the options."""
-    environment = _environment_at_start()
+    environment = environment_at_start()
     _join(environment, "LD_PRELOAD", ":", [str(library)], first=True)
     _join(environment, "MASU_OPTIONS", ",", options, first=False)
     return environment
 
 
-def _environment_at_start() -> dict:
-    """os.environ is not it: in the C locale Python changes LC_CTYPE."""
-    with open("/proc/self/environ", "rb") as file:
-        entries = os.fsdecode(file.read()).split("\0")
-    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+def _readable(file: Path) -> str:
+    """Its absolute path: programs change their folder."""
+    try:
+        with file.open("rb"):
+            return str(file.absolute())
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", MASU_FAILED)
 
 
 def _join(environment: dict, name: str, separator: str, added: list, first: bool) -> None:
@@ -71,16 +101,94 @@ def _restore_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _execute(path: str, argv: list, environment: dict) -> None:
+def _execute(path: str, argv: list, environment: dict, execute=os.execve):
     try:
-        os.execve(path, argv, environment)
+        return execute(path, argv, environment)
     except OSError as error:
         # A text without #! is a shell script, as for execvp(3) and every shell.
         if error.errno != ENOEXEC or _is_elf(path):
             raise
-        os.execve("/bin/sh", ["sh", path, *argv[1:]], environment)
+        return execute("/bin/sh", ["sh", path, *argv[1:]], environment)
 
 
 def _is_elf(path: str) -> bool:
     with open(path, "rb") as file:
         return file.read(4) == ELF_MAGIC
+
+
+# ---- With a profile ----
+
+
+def _run_profiled(path: str, argv: list, environment: dict, output, interval, every, reached_by_none: bool) -> NoReturn:
+    from masu import profile_run as profiling
+
+    try:
+        folder = profiling.folder_for(argv[0], output)
+    except OSError as error:
+        fail(f"{output.parent if output else Path.cwd()}: {error.strerror}", MASU_FAILED)
+    environment["MASU_PROFILE"] = str(folder)
+    _join(environment, "MASU_OPTIONS", ",",
+          [f"profile:{interval or 1}", f"profile_every:{every or profiling.KEPT_S}"], first=False)  # fmt: skip
+
+    def start(in_child) -> subprocess.Popen:
+        def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
+            return subprocess.Popen(arguments, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
+
+        return _execute(path, argv, environment, popen)
+
+    try:
+        taken = profiling.run(start, folder, output, keep_all=bool(every))
+    except KeyboardInterrupt:
+        fail(f"interrupted; what was written is in {folder}", 130)
+    except OSError as error:
+        os.rmdir(folder)
+        fail(f"{argv[0]}: {error.strerror}", CANNOT_EXECUTE)
+    if not reached_by_none or taken.files:
+        _tell(argv[0], taken)
+    raise SystemExit(taken.status if taken.status >= 0 else 128 - taken.status)
+
+
+TOLD_MOST = 10
+
+
+def _tell(program: str, taken) -> None:
+    from masu.profile_tables import sites, summary
+
+    ended = f"signal {signal.Signals(-taken.status).name} ended it" if taken.status < 0 else ""
+    if not taken.own:
+        warn(f"{program} wrote no profile: "
+             + (ended or "it has another allocator linked in, cleared its environment, could not write or left without exit"))  # fmt: skip
+    elif not taken.at_end:
+        warn(f"{program} wrote no profile at its end{', ' * bool(ended)}{ended}: its last one before is taken")
+    for problem in taken.problems:
+        warn(problem)
+    if taken.others:
+        warn(f"no names of functions from {', '.join(sorted(taken.others))}: replaced since the program ran")
+    for path, heap in taken.files[:TOLD_MOST]:
+        say(f"{path}: {summary(heap)}")
+    if len(taken.files) > TOLD_MOST:
+        say(f"and {len(taken.files) - TOLD_MOST} more, of other processes")
+    if taken.numbered:
+        say(f"and {taken.numbered} from before, with numbers")
+    if taken.empty:
+        say(f"and none of {taken.empty} process{'es' * (taken.empty > 1)} that allocated too little for a sample")
+    if taken.left:
+        say(f"{taken.left} has " + (f"what {taken.running} process{'es' * (taken.running > 1)} still running will write"
+                                    if taken.running else "what could not be taken from it"))  # fmt: skip
+    if taken.files:
+        _table(taken.files, sites)
+
+
+def _table(files: list, sites) -> None:
+    """Of the program, or, where it only starts others that allocate, of the one that does so most."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    console = console if console.is_terminal else Console(stderr=True, highlight=False, width=200)
+    path, heap = files[0] if files[0][1].stacks else max(files, key=lambda f: f[1].total("peak_space"))
+    if not heap.stacks:
+        say(f"no sample: less was allocated than about {heap.interval:,} bytes; --interval takes more")
+        return
+    if path != files[0][0]:
+        say(f"of {path}:")
+    console.print(sites(heap, heap.telling(), 5))

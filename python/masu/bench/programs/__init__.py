@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 
 def generate(folder: Path) -> None:
     (folder / "pigeons.smt2").write_text("\n".join(pigeons(8)) + "\n(check-sat)\n")
-    (folder / "much.c").write_text("".join(_functions(1500)))
+    (folder / "much.c").write_text("".join(_functions(400)))
 
 
 def pigeons(holes: int):

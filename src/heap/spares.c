@@ -1,0 +1,119 @@
+#include "heap/spares.h"
+
+#include "heap/sparse.h"
+#include "os/bell.h"
+
+enum {
+  SPARE_MOST = 2048, /* slices, of a heap */
+  MISSES_MOST = 8,
+};
+
+static void spare_push(heap *h, slab *s) {
+  _Atomic(slab *) *spares = &h->spare[s->size_class];
+  s->queued = load_relaxed(spares) ? exchange_acq_rel(spares, NULL) : NULL;
+  add_relaxed(&h->spared, s->slices);
+  store_release(spares, s);
+}
+
+static slab *spares_out(heap *h, unsigned size_class) {
+  _Atomic(slab *) *spares = &h->spare[size_class];
+  return load_relaxed(spares) ? exchange_acq_rel(spares, NULL) : NULL;
+}
+
+static slab *spare_pop(heap *h, unsigned size_class) {
+  slab *s = spares_out(h, size_class);
+  if (!s)
+    return NULL;
+  sub_relaxed(&h->spared, s->slices);
+  if (s->queued)
+    store_release(&h->spare[size_class], s->queued);
+  return s;
+}
+
+static void spare_let_go(slab *s) {
+  account *a = heap_account_of(s);
+  if (UNLIKELY(a != NULL))
+    account_discharge(a, sparse_charged(s));
+  slab_release(s);
+}
+
+/* Returns the bytes. */
+static size_t spares_let_go(heap *h, slab *s) {
+  size_t bytes = 0;
+  for (slab *next; s; s = next) {
+    next = s->queued;
+    bytes += s->slices * SLICE_SIZE;
+    sub_relaxed(&h->spared, s->slices);
+    spare_let_go(s);
+  }
+  return bytes;
+}
+
+internal void spare_keep(heap *h, slab *s) {
+  bool full = load_relaxed(&h->spared) + s->slices > h->spares_wanted;
+  slab *before = full ? spare_pop(h, s->size_class) : NULL;
+  spare_push(h, s);
+  if (before) {
+    h->let_go += before->slices;
+    spare_let_go(before);
+  }
+  bell_ring();
+}
+
+/* Lets go of spares beyond one of each class, until that makes so many slices. */
+static void spares_reduce(heap *h, size_t slices) {
+  size_t done = 0;
+  for (unsigned c = 0; c < CLASS_COUNT && done < slices; c++) {
+    slab *s = spares_out(h, c), *rest = s ? s->queued : NULL;
+    if (!s)
+      continue;
+    while (rest && done < slices) {
+      slab *next = rest->queued;
+      rest->queued = NULL;
+      done += spares_let_go(h, rest) / SLICE_SIZE;
+      rest = next;
+    }
+    s->queued = rest;
+    store_release(&h->spare[c], s);
+  }
+}
+
+internal void spares_make_room(heap *h, size_t slices) {
+  if (LIKELY(!h->spares_wanted))
+    return;
+  spares_reduce(h, slices << h->misses);
+  if (h->misses < MISSES_MOST)
+    h->misses++;
+}
+
+/* A named heap spares no more than one, since they count on its account. */
+internal slab *spare_take(heap *h, unsigned size_class) {
+  slab *s = spare_pop(h, size_class);
+  if (s) {
+    h->misses = 0;
+    return s;
+  }
+  if (h->let_go && !load_relaxed(&h->account)) {
+    uint32_t regretted = (uint32_t)min_size(class_slices(size_class), h->let_go);
+    h->let_go -= regretted;
+    h->spares_wanted = (uint32_t)min_size(h->spares_wanted + regretted, SPARE_MOST);
+  }
+  spares_make_room(h, class_slices(size_class));
+  return NULL;
+}
+
+internal void spares_upkeep(heap *h) {
+  h->let_go = 0;
+  if (LIKELY(!h->spares_wanted))
+    return;
+  h->spares_wanted /= 2;
+  if (load_relaxed(&h->spared) > h->spares_wanted)
+    spares_reduce(h, SIZE_MAX);
+}
+
+internal size_t spares_give_back(heap *h) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    bytes += spares_let_go(h, spares_out(h, c));
+  return bytes;
+}

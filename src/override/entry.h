@@ -1,0 +1,36 @@
+/* entry: what the functions under the C library's names are: masu's own, or, in
+ * libmasu-record.so, the recorder's. */
+#ifndef MASU_OVERRIDE_ENTRY_H
+#define MASU_OVERRIDE_ENTRY_H
+
+#include "api/fast.h"
+
+#ifdef MASU_RECORD
+
+#include "observe/record.h"
+
+#define ENTRY(name) recorded_##name
+#define ENTRY_NEW recorded_new
+#define ENTRY_NEW_ALIGNED recorded_new_aligned
+#define ENTRY_DELETE recorded_delete
+#define ENTRY_DELETE_SIZED recorded_delete_sized
+#define ENTRY_START() record_start()
+#define ENTRY_END() record_end()
+#define ENTRY_THREAD(body, argument, c11) record_create(body, argument, c11)
+#define ENTRY_THREAD_FAILED(handle) record_not_created(handle)
+
+#else
+
+#define ENTRY(name) masu_##name
+#define ENTRY_NEW malloc_fast
+#define ENTRY_NEW_ALIGNED malloc_aligned
+#define ENTRY_DELETE free_fast
+#define ENTRY_DELETE_SIZED(p, align, size) free_fast(p)
+#define ENTRY_START() ((void)0)
+#define ENTRY_END() ((void)0)
+#define ENTRY_THREAD(body, argument, c11) NULL
+#define ENTRY_THREAD_FAILED(handle) ((void)(handle))
+
+#endif
+
+#endif
