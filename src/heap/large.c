@@ -150,6 +150,7 @@ internal void *large_take_nested(size_t size, size_t align) {
   store_relaxed(&s->block_size, total - align);
   store_relaxed(&s->capacity, 1);
   store_relaxed(&s->threaded, 1);
+  store_relaxed(&s->need, 1);
   store_relaxed(&s->slices, (uint32_t)(total >> SLICE_SHIFT));
   map_set(base, 1, map_entry_of(s, TAG_SHARED));
   return s->start;
