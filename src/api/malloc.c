@@ -57,6 +57,8 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
   if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
     s = large_take(size, align, dirty);
   void *p = s ? s->start : NULL;
+  if (s && h)
+    heap_front_claim(h, s);
   thread_leave(h);
   return p ? p : out_of_memory();
 }

@@ -463,8 +463,8 @@ static size_t front_slices(const heap_hot *hot) {
 
 internal bool heap_front_give(heap *h, slab *s) {
   atomic_u64 *place = &h->hot.front[s->slices % FRONT_COUNT];
-  if (s->slices > FRONT_SLICES || s->kind == SLAB_NESTED || load_relaxed(place) ||
-      front_slices(&h->hot) + s->slices > FRONT_SLICES)
+  if (s->slices > FRONT_SLICES || load_relaxed(&s->reserve) != h->hot.tag || s->kind == SLAB_NESTED ||
+      load_relaxed(place) || front_slices(&h->hot) + s->slices > FRONT_SLICES)
     return false;
   store_release(place, (uint64_t)(uintptr_t)s << 16 | s->slices);
   bell_ring();

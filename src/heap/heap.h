@@ -193,7 +193,12 @@ static inline slab *heap_front_take(heap_hot *hot, size_t slices) {
     return NULL;
   return (slab *)(uintptr_t)(entry >> 16);
 }
-/* Keeps a freed large block in front; false: no place for it. */
+/* A large block was taken for h, and may wait in its front when it is freed. */
+static inline void heap_front_claim(const heap *h, slab *s) {
+  store_relaxed(&s->reserve, h->hot.tag);
+}
+/* Keeps a freed large block in front; false: no place for it, or it was taken for another
+ * heap, whose thread would not find it here. */
 internal bool heap_front_give(heap *h, slab *s);
 
 /* At the end of every slow path: now and then what is due by count or by clock. */

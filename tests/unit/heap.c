@@ -695,12 +695,14 @@ static slab *large(size_t slices) {
   size_t dirty;
   slab *s = large_take(slices * SLICE_SIZE, 1, &dirty);
   assert_non_null(s);
+  heap_front_claim(owner, s);
   return s;
 }
 
 static void a_large_block_in_front(void **state) {
   (void)state;
   slab *three = large(3), *again = large(3), *eleven = large(11), *forty = large(40);
+  assert_false(heap_front_give(other, three)); /* it was not taken for that one */
   assert_true(heap_front_give(owner, three));
   assert_false(heap_front_give(owner, again)); /* the place is taken */
   assert_false(heap_front_give(owner, eleven)); /* the same place: 11 % 8 */

@@ -199,7 +199,9 @@ static void heaps_are_emptied(void **state) {
     give(sleeping, p[i]);
   assert_non_null(load_relaxed(&sleeping->spare[class_of(TABLE_MAX)]));
   slab *front = large_take(10 * SLICE_SIZE, 1, &dirty);
-  assert_true(front && heap_front_give(sleeping, front));
+  assert_non_null(front);
+  heap_front_claim(sleeping, front);
+  assert_true(heap_front_give(sleeping, front));
   roster_leave(gone);
   assert_true(soon(nothing_spare));
   give(sleeping, p[BLOCKS - 1]);
