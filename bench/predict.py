@@ -47,8 +47,8 @@ def ratios(c: Comparison, label: str) -> dict[str, float]:
 
 def rows(name: str, real: Comparison, played: replay.Replayed) -> list[str]:
     said = []
-    time = {n: v / played.predicted_s[SYSTEM.name] for n, v in played.predicted_s.items()}
-    for label, p in (("wall time", time), ("peak memory", ratios(played.comparison, "peak memory"))):
+    for label, values in (("wall time", played.predicted_s), ("peak memory", played.predicted_peak_kib)):
+        p = {n: v / values[SYSTEM.name] for n, v in values.items()}
         r = ratios(real, label)
         least, most = min(r, key=r.__getitem__), max(r, key=r.__getitem__)
         if r[most] / r[least] < 1.2:

@@ -91,11 +91,13 @@ class Replayed:
     predicted_s: dict[str, float]
     """For each allocator the time that the program itself would take where it was recorded: what it took
     then, less a recorded replay, plus a replay on that allocator. Empty if that was not measured."""
+    predicted_peak_kib: dict[str, float]
+    """The same of its peak memory. Empty also where the trace doesn't say what that was."""
 
 
-def _recorded_s(words: Sequence[str], rounds: int) -> float:
-    """The time of a replay that is recorded itself: of the calls, and of recording them."""
-    times = []
+def _recorded(words: Sequence[str], rounds: int) -> tuple[float, float]:
+    """Time in s and peak memory in KiB of a replay that is recorded itself: of the calls, and of recording them."""
+    runs = []
     with tempfile.TemporaryDirectory(prefix="masu-replay-") as folder:
         for _ in range(rounds):
             command = [sys.executable, "-m", "masu", "record", "-o", f"{folder}/it.trace", "--", *words]
@@ -103,14 +105,23 @@ def _recorded_s(words: Sequence[str], rounds: int) -> float:
             figures = own_figures(run.stdout)
             if run.returncode or "wall_s" not in figures:
                 raise Problem(f"the replay could not be recorded: {run.stderr.strip()}")
-            times.append(figures["wall_s"])
-    return statistics.median(times)
+            runs.append(figures)
+    return statistics.median(r["wall_s"] for r in runs), statistics.median(map(_whole_kib, runs))
 
 
-def _predicted_s(c: Comparison, made: Plan, words: Sequence[str]) -> dict[str, float]:
-    rest = made.summary["duration_ns"] * 1e-9 - _recorded_s(words, PREDICTION_ROUNDS)
-    times = {name: statistics.median(c.values(name, FIGURES[0])) for name in c.runs if c.runs[name]}
-    return {name: max(rest, 0) + time for name, time in times.items()}
+def _whole_kib(own: dict) -> float:
+    """Peak memory of the replay with what it needs itself, where `peak_rss_kib` is without."""
+    return own["own_rss_kib"] + own["peak_rss_kib"]
+
+
+def _predicted(c: Comparison, made: Plan, words: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+    recorded_s, recorded_kib = _recorded(words, PREDICTION_ROUNDS)
+    rest_s = max(made.summary["duration_ns"] * 1e-9 - recorded_s, 0)
+    times = {n: rest_s + statistics.median(r.own["wall_s"] for r in runs) for n, runs in c.runs.items() if runs}
+    if not made.summary["peak_resident"]:
+        return times, {}
+    rest_kib = made.summary["peak_resident"] / 1024 - recorded_kib
+    return times, {n: rest_kib + statistics.median(_whole_kib(r.own) for r in runs) for n, runs in c.runs.items() if runs}
 
 
 def _words(made: Plan, touch: str, think: bool) -> list[str]:
@@ -150,10 +161,10 @@ def replay(
         except KeyboardInterrupt:
             break
     try:
-        predicted = {} if think or result.interrupted else _predicted_s(result, made, words)
+        predicted = ({}, {}) if think or result.interrupted else _predicted(result, made, words)
     except KeyboardInterrupt:
-        predicted = {}
-    return Replayed(result, single, settle_s, null.own["wall_s"], made.summary, predicted)
+        predicted = ({}, {})
+    return Replayed(result, single, settle_s, null.own["wall_s"], made.summary, *predicted)
 
 
 # ---- What it says ----
@@ -211,15 +222,17 @@ def described(r: Replayed) -> str:
 
 
 def prediction(r: Replayed) -> str:
-    """One line on the program itself; empty where nothing is known."""
-    system = r.predicted_s.get(SYSTEM.name)
-    others = sorted((time / system, name) for name, time in r.predicted_s.items() if system and name != SYSTEM.name)
-    if not others:
-        return ""
-    return "Predicted time of the program, where it was recorded, to that on the system's allocator: " + ", ".join(
-        f"{name} {ratio:.2f}" for ratio, name in others
-    )
+    """A line each on time and memory of the program itself; empty where nothing is known."""
+    lines = []
+    for what, values in (("time", r.predicted_s), ("peak memory", r.predicted_peak_kib)):
+        system = values.get(SYSTEM.name)
+        others = sorted((value / system, name) for name, value in values.items() if system and name != SYSTEM.name)
+        if others:
+            ratios = ", ".join(f"{name} {ratio:.2f}" for ratio, name in others)
+            lines.append(f"Predicted {what} of the program, where it was recorded, to that on the system's allocator: {ratios}")
+    return "\n".join(lines)
 
 
 def as_json(r: Replayed) -> dict:
-    return {"summary": r.summary, "own_s": r.own_s, "single": r.single, "predicted_s": r.predicted_s}
+    return {"summary": r.summary, "own_s": r.own_s, "single": r.single, "predicted_s": r.predicted_s,
+            "predicted_peak_kib": r.predicted_peak_kib}  # fmt: skip

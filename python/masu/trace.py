@@ -31,6 +31,8 @@ MOST_RAW = 1 << 26
 PAGE = 4096
 PROCESS_MAGIC, BLOCK_MAGIC = 0x3173736563757361, 0x316B636F6C627361
 PROCESS_HEAD = struct.Struct("<QIIIIQQIIIiIII")
+COMMAND_MOST = 3072
+PEAK_RESIDENT, PEAK_AT = struct.Struct("<Q"), 3144
 BLOCK_HEAD = struct.Struct("<QIIIIQII")
 OPEN, FULL = 1, 2
 
@@ -49,6 +51,8 @@ class ProcessHead:
     stopped: int
     dropped: int
     ended: bool
+    peak_resident: int
+    """Bytes; 0: not known."""
     command: tuple[str, ...]
 
     @classmethod
@@ -63,9 +67,10 @@ class ProcessHead:
             return None
         if version != VERSION:
             raise Problem(f"a process was recorded by another version of masu: format {version}, this one reads {VERSION}")
-        words = page[PROCESS_HEAD.size : PROCESS_HEAD.size + min(length, PAGE - PROCESS_HEAD.size)]
+        peak = PEAK_RESIDENT.unpack_from(page, PEAK_AT)[0]
+        words = page[PROCESS_HEAD.size : PROCESS_HEAD.size + min(length, COMMAND_MOST)]
         command = tuple(w.decode(errors="replace") for w in words.rstrip(b"\0").split(b"\0"))
-        return cls(process, parent, start, wall, cost, bool(stacks), pages, stopped, dropped, bool(ended), command)
+        return cls(process, parent, start, wall, cost, bool(stacks), pages, stopped, dropped, bool(ended), peak, command)
 
 
 @dataclass(frozen=True)

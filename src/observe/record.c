@@ -122,6 +122,9 @@ static uint32_t pages_of(uint32_t blocks) {
   return (uint32_t)max_size(pages, os_page() / TRACE_PAGE);
 }
 
+/* The system knows the peak itself: so it is enough to ask now and then. */
+static void note_peak_resident(void) { store_relaxed(&here->head->peak_resident, os_peak_resident()); }
+
 /* Its first record may be of an earlier moment than now: `since`. */
 static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
   uint32_t pages = pages_of(w->blocks);
@@ -133,6 +136,7 @@ static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
     stop(why);
     return false;
   }
+  note_peak_resident();
   w->state = (trace_state){.time = since ? since : os_now_ns()};
   b->page = page;
   b->pages = pages;
@@ -564,6 +568,7 @@ internal void record_end(void) {
     snprintf(path, sizeof path, "%.*s.maps", (int)(strlen(here->path) - 6), here->path);
     os_file_copy("/proc/self/maps", path);
   }
+  note_peak_resident();
   store_release(&here->head->ended, 1);
 }
 

@@ -176,6 +176,15 @@ internal size_t os_resident(void) {
   return pages * os_page();
 }
 
+/* VmHWM of /proc/self/status, in KiB. (What getrusage tells goes on over exec.) */
+internal size_t os_peak_resident(void) {
+  char text[4096];
+  int why;
+  text[os_file_read("/proc/self/status", text, sizeof text - 1, &why)] = 0;
+  const char *line = strstr(text, "\nVmHWM:");
+  return line ? strtoul(line + strlen("\nVmHWM:"), NULL, 10) * KIB : 0;
+}
+
 internal bool os_read_memory(const void *from, void *to, size_t size) {
   int saved = errno;
   struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};

@@ -51,6 +51,8 @@ internal void os_avoid_huge_pages(void *p, size_t size);
 internal void os_want_huge_pages(void *p, size_t size);
 /* Bytes of this process that are resident, huge pages included. */
 internal size_t os_resident(void);
+/* The most that ever were, since the program was executed; 0: not known. */
+internal size_t os_peak_resident(void);
 /* Bytes of a part of the address space that are; 0 where there is nothing. */
 internal size_t os_resident_in(const void *p, size_t size);
 /* A child of fork does not get this memory. */

@@ -97,6 +97,31 @@ def test_a_program_without_reading_the_manual(masu, tmp_path):
         assert word in result.stdout
 
 
+def test_the_predicted_peak_holds_what_is_not_from_malloc(masu, compile_program, tmp_path):
+    program = compile_program(
+        r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+int main(void) {
+  char *map = mmap(NULL, 40 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), line[200];
+  memset(map, 1, 40 << 20);
+  for (int i = 0; i < 200000; i++) memset(malloc(96), 1, 96);
+  FILE *status = fopen("/proc/self/status", "r");
+  while (fgets(line, sizeof line, status)) if (!strncmp(line, "VmHWM", 5)) fputs(line, stdout);
+}
+""",
+        "-fno-builtin",
+    )
+    real = int(subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()[1])
+    trace, result = recorded(masu, tmp_path, program)
+    file = tmp_path / "it.json"
+    result = masu("replay", "-n", "2", "--settle", "0", "--json", file, trace)
+    assert "Predicted peak memory of the program" in " ".join(result.stdout.split())
+    assert json.loads(file.read_text())["predicted_peak_kib"]["system"] == pytest.approx(real, rel=0.1)
+
+
 def test_output_and_input_are_the_programs(masu, tmp_path):
     trace, result = recorded(masu, tmp_path, "cat", input="through\n")
     assert result.stdout == "through\n"

@@ -13,6 +13,8 @@
 #include <atomic>
 #define MASU_BASE_ATOMIC_H // C++ has no <stdatomic.h> before C++23
 typedef uint32_t atomic_u32;
+typedef uint64_t atomic_u64;
+#define _Static_assert static_assert
 static inline uint32_t load_relaxed(const atomic_u32 *p) { return *p; }
 #include "observe/trace.h"
 
