@@ -14,6 +14,7 @@ enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
   PLENTY = 32,       /* free blocks that are never few */
   SPARSE_DELAYS = 4, /* purge delays that a sparse slab waits */
+  DENSE_FROM = 4,    /* full slabs of a class */
 };
 #define UPKEEP_PURGE (256 * KIB)
 
@@ -79,9 +80,10 @@ static void slab_retire(heap *h, slab *s) {
 
 /* Every block of s is out and in need: forget it until some come back. False: mail
  * came instead. need is lowered behind the changed word, and reserve raised before. */
-static bool slab_park(slab *s) {
+static bool slab_park(heap *h, slab *s) {
   if (!mail_park(s))
     return false;
+  h->full[s->size_class]++;
   set_reserve(s, s->threaded - slab_wake(s));
   set_need(s, slab_wake(s));
   list_remove(&s->avail);
@@ -250,6 +252,11 @@ static void slab_thinned(heap *h, slab *s) {
 
 /* ---- The slab event ---- */
 
+/* It is not full any more. */
+static void count_opened(heap *h, const slab *s) {
+  h->full[s->size_class] -= h->full[s->size_class] > 0;
+}
+
 /* Some blocks of a PARKED slab are free again. If it is QUEUED by now, the queue
  * will open it; if it is DEAD they were the last. */
 static void slab_wakes(heap *h, slab *s) {
@@ -257,6 +264,7 @@ static void slab_wakes(heap *h, slab *s) {
   bool opened = mail_unpark(s);
   set_reserve(s, 0);
   if (opened) {
+    count_opened(h, s);
     slab_open(h, s);
     if (need_of(s))
       slab_arm(s);
@@ -290,6 +298,7 @@ static bool queue_drain(heap *h) {
   bool any = s != NULL;
   while (s) {
     slab *next = s->queued;
+    count_opened(h, s);
     if (slab_gather(s, 0)) {
       slab_open(h, s);
       if (!need_of(s))
@@ -326,7 +335,7 @@ static block *slab_take_blocks(heap *h, slab *s, uint32_t *count, bool *dead) {
   block *list = s->free, *chain = NULL;
   set_need(s, s->threaded + more);
   *dead = false;
-  if (s->threaded == s->capacity && !load_relaxed(&s->purged) && slab_park(s)) {
+  if (s->threaded == s->capacity && !load_relaxed(&s->purged) && slab_park(h, s)) {
     sparse_leave(s);
     s->free = NULL;
     *count = local;
@@ -391,9 +400,15 @@ static block *refill_from_open(heap *h, unsigned size_class, uint32_t *count) {
   return NULL;
 }
 
+/* Of a class that fills slab after slab the next one will be full as well. Of blocks above a
+ * page the program may not touch all. */
+static bool is_dense(const heap *h, unsigned size_class) {
+  return h->full[size_class] >= DENSE_FROM && class_size(size_class) <= os_page();
+}
+
 static slab *slab_find(heap *h, unsigned size_class) {
   slab *s = spare_take(h, size_class);
-  return s ? s : slab_make(size_class, h, h->hot.tag);
+  return s ? s : slab_make(size_class, h, h->hot.tag, is_dense(h, size_class));
 }
 
 static block *refill_from_slabs(heap *h, unsigned size_class, uint32_t *count) {
@@ -573,6 +588,7 @@ internal void heap_forget_all(heap *h) {
   heap_init(h, h->hot.tag);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     h->hot.hand[c] = NULL;
+    h->full[c] = 0;
     store_relaxed(&h->spare[c], NULL);
   }
   store_relaxed(&h->spared, 0);

@@ -106,13 +106,14 @@ static bool reset_bits(slab *s) {
   return s->bits != NULL;
 }
 
-internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag) {
+internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag, bool dense) {
   run r;
+  unsigned slices = class_slices(size_class);
   slab *s = slab_descriptor_take(SLAB_SMALL);
   if (!s)
     return NULL;
   if ((CHECKED && !reset_bits(s)) ||
-      !supply_take(class_slices(size_class), 1, &r)) {
+      !(dense ? supply_take_dense(slices, &r) : supply_take(slices, 1, &r))) {
     slab_descriptor_give(s);
     return NULL;
   }

@@ -135,6 +135,21 @@ internal void os_avoid_huge_pages(void *p, size_t size) {
 
 internal void os_want_huge_pages(void *p, size_t size) { advise(p, size, MADV_HUGEPAGE); }
 
+static bool look_for_huge_pages(void) {
+  char text[64];
+  int why;
+  text[os_file_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text - 1, &why)] = 0;
+  return *text && !strstr(text, "[never]") && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) <= 0;
+}
+
+internal bool os_gives_huge_pages(void) {
+  enum { UNKNOWN, NO, YES };
+  static atomic_u32 known;
+  if (UNLIKELY(load_relaxed(&known) == UNKNOWN))
+    store_relaxed(&known, look_for_huge_pages() ? YES : NO);
+  return load_relaxed(&known) == YES;
+}
+
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
 #endif

@@ -49,6 +49,8 @@ internal int os_lock_memory(void *p, size_t size, bool lock);
  * programs ask for them. */
 internal void os_avoid_huge_pages(void *p, size_t size);
 internal void os_want_huge_pages(void *p, size_t size);
+/* Does it? Looks once. */
+internal bool os_gives_huge_pages(void);
 /* Bytes of this process that are resident, huge pages included. */
 internal size_t os_resident(void);
 /* The most that ever were, since the program was executed; 0: not known. */

@@ -38,8 +38,8 @@ typedef struct region {
 static struct {
   bool ready;
   bool helped;
-  list_node bins[HUGE_SLICES + 1];
-  uint64_t bins_filled; /* bit i: bins[i] is not empty */
+  list_node bins[2][HUGE_SLICES + 1]; /* of pages that are not dense, and that are */
+  uint64_t bins_filled[2];            /* bit i: bins[..][i] is not empty */
   list_node uncommitted;
   list_node aging;
   region *regions;
@@ -57,8 +57,10 @@ static struct {
 static void prepare_lists(void) {
   if (LIKELY(supply.ready))
     return;
-  for (unsigned i = 0; i <= HUGE_SLICES; i++)
-    list_init(&supply.bins[i]);
+  for (unsigned i = 0; i <= HUGE_SLICES; i++) {
+    list_init(&supply.bins[false][i]);
+    list_init(&supply.bins[true][i]);
+  }
   list_init(&supply.uncommitted);
   list_init(&supply.aging);
   supply.ready = true;
@@ -82,14 +84,14 @@ static uint32_t idle_slices(const hpage *page) { return page->dirty & ~page->use
 
 static void bin_leave(hpage *page) {
   list_remove(&page->bin);
-  if (list_empty(&supply.bins[page->longest]))
-    supply.bins_filled &= ~((uint64_t)1 << page->longest);
+  if (list_empty(&supply.bins[page->dense][page->longest]))
+    supply.bins_filled[page->dense] &= ~((uint64_t)1 << page->longest);
 }
 
 static void bin_enter(hpage *page) {
   page->longest = (uint8_t)bit_longest_run32(~page->used);
-  list_push_front(&supply.bins[page->longest], &page->bin);
-  supply.bins_filled |= (uint64_t)1 << page->longest;
+  list_push_front(&supply.bins[page->dense][page->longest], &page->bin);
+  supply.bins_filled[page->dense] |= (uint64_t)1 << page->longest;
 }
 
 /* The only way `used` and `dirty` of a committed page change. */
@@ -237,25 +239,25 @@ static hpage *region_next_page(void) {
 static bool huge_wanted(void) {
   uint64_t from = option_get(OPTION_huge_pages);
   return from && supply.figures.used >= from * MIB &&
-         load_relaxed(&huge_pages) < HUGE_MOST / HUGE_SIZE;
+         load_relaxed(&huge_pages) < HUGE_MOST / HUGE_SIZE && os_gives_huge_pages();
 }
 
-/* Adds one huge page of fresh memory to the bins. Called and left with the lock
- * held, drops it for the system calls. */
-static bool grow(void) {
+/* Adds 2 MiB of fresh memory to the bins, as a huge page if it will be dense. Called and left
+ * with the lock held, drops it for the system calls. */
+static bool grow(bool dense) {
   hpage *page;
   while (!(page = region_next_page()))
     if (!region_add())
       return false;
   page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
   page->region->used++;
-  bool huge = huge_wanted();
   transit_begin();
   bool committed = os_commit(page->base, HUGE_SIZE);
-  if (committed && huge)
+  if (committed && dense)
     os_want_huge_pages(page->base, HUGE_SIZE);
   transit_end();
-  set_huge(page, committed && huge);
+  page->dense = dense;
+  set_huge(page, committed && dense);
   page->region->used--;
   page->committed = committed;
   page->used = page->dirty = page->idle = 0;
@@ -336,20 +338,30 @@ static hpage *look_in_bin(list_node *bin, unsigned slices, uint32_t wanted,
 
 /* From the bin of the shortest free runs that may do. A free run of slices + align - 1
  * holds an aligned one for certain; in shorter ones no more than `looks` are tried. */
-static hpage *find_page(unsigned slices, unsigned align, unsigned looks,
+static hpage *find_page(bool dense, unsigned slices, unsigned align, unsigned looks,
                         uint32_t *starts) {
   unsigned certain = (unsigned)min_size(slices + align - 1, HUGE_SLICES);
   uint32_t wanted = aligned_starts(align);
-  uint64_t bins = supply.bins_filled >> slices << slices;
+  uint64_t bins = supply.bins_filled[dense] >> slices << slices;
   for (; bins; bins &= bins - 1) {
     unsigned longest = bit_low64(bins);
     if (longest >= certain)
       looks = UINT_MAX;
-    hpage *page = look_in_bin(&supply.bins[longest], slices, wanted, &looks, starts);
+    hpage *page = look_in_bin(&supply.bins[dense][longest], slices, wanted, &looks, starts);
     if (page)
       return page;
   }
   return NULL;
+}
+
+/* In pages of either kind, those for such runs first. A dense run rather has a huge page of
+ * its own than what is free between others. */
+static hpage *page_for(bool dense, unsigned slices, unsigned align, unsigned looks,
+                        uint32_t *starts) {
+  hpage *page = find_page(dense, slices, align, looks, starts);
+  if (!page && (!dense || looks == UINT_MAX))
+    page = find_page(!dense, slices, align, looks, starts);
+  return page;
 }
 
 /* The slices of `mask` go into use. */
@@ -364,15 +376,16 @@ static void page_use(hpage *page, uint32_t mask, uint64_t now) {
   count_used(slice_bytes(mask), 0);
 }
 
-internal bool supply_take(unsigned slices, unsigned align, run *out) {
+static bool take(unsigned slices, unsigned align, bool dense, run *out) {
   uint64_t now = os_now_ms();
   uint32_t starts = 0;
   hpage *page;
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  while (!(page = find_page(slices, align, FEW_LOOKS, &starts)))
-    if (!grow()) { /* memory is short: worth looking everywhere */
-      page = find_page(slices, align, UINT_MAX, &starts);
+  dense = dense && huge_wanted();
+  while (!(page = page_for(dense, slices, align, FEW_LOOKS, &starts)))
+    if (!grow(dense)) { /* memory is short: worth looking everywhere */
+      page = page_for(dense, slices, align, UINT_MAX, &starts);
       break;
     }
   if (!page) {
@@ -390,6 +403,11 @@ internal bool supply_take(unsigned slices, unsigned align, run *out) {
   lock_drop(LOCK_SUPPLY);
   return true;
 }
+
+internal bool supply_take(unsigned slices, unsigned align, run *out) {
+  return take(slices, align, false, out);
+}
+internal bool supply_take_dense(unsigned slices, run *out) { return take(slices, 1, true, out); }
 
 static uint32_t mask_of(const hpage *page, const char *start, unsigned slices) {
   return bit_run32((unsigned)((size_t)(start - page->base) >> SLICE_SHIFT), slices);
@@ -457,6 +475,11 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
     left &= ~piece;
   }
   transit_end();
+  if (page->dense && !page->huge) {
+    bin_leave(page);
+    page->dense = false;
+    bin_enter(page);
+  }
   page_update(page, page->used & ~mask, page->dirty & ~purged);
   page->untouched &= ~purged;
   page->purged = page->purged_at == now ? page->purged | purged : purged;
@@ -632,7 +655,7 @@ internal bool supply_prewarm(size_t size) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
   while (size && enough && whole_free(false) < supply.prewarmed + size)
-    enough = grow();
+    enough = grow(huge_wanted());
   if (!size) {
     end_prewarming();
   } else if (enough) {

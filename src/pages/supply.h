@@ -7,7 +7,7 @@
  *     used: slices handed out, or in transit (a system call on them is pending)
  *     dirty: slices that may be resident; idle subset of dirty & ~used
  *     longest == length of the longest run of zero bits in `used`
- *     the hpage is on bins[longest] once committed, on no bin before
+ *     the hpage is on bins[dense][longest] once committed, on no bin before
  *     figures.idle == sum over hpages of |dirty & ~used| slices
  *     figures.used == sum over hpages of slices handed out
  *
@@ -15,9 +15,11 @@
  * fits, so that the others can empty. System calls are made without the lock: their
  * slices stand in `used` meanwhile.
  *
- * With the option huge_pages a page of a large program is a huge page of the system's as
- * well, from when it is made accessible until a part of it is purged. One that is purged whole counts as not
- * committed: others are used first.
+ * In a large program (option huge_pages) runs that are dense, of which nearly every byte
+ * will be used, come from pages of their own. Those are huge pages of the system's as well, from
+ * when they are made accessible until a part is purged: as such a page is resident whole,
+ * other runs may have what is left of it before more is made accessible. One that is purged whole
+ * counts as not committed: others are used first.
  *
  * Threads: any. Locks: takes LOCK_SUPPLY, then LOCK_MAPPINGS or LOCK_META.
  */
@@ -43,6 +45,7 @@ typedef struct hpage {
   uint8_t longest;
   bool committed;
   bool prewarmed; /* never ages */
+  bool dense;         /* for runs of which nearly every byte is used */
   _Atomic(bool) huge; /* the system was asked to make it one page */
 } hpage;
 
@@ -57,6 +60,8 @@ typedef struct run {
 /* align: in slices, a power of two, at most HUGE_SLICES. False: out of memory.
  * The pagemap is prepared for the run. */
 internal bool supply_take(unsigned slices, unsigned align, run *out);
+/* The same for a run of which nearly every byte will be used. */
+internal bool supply_take_dense(unsigned slices, run *out);
 /* The run's pagemap entries must be MAP_NONE. */
 internal void supply_give(hpage *page, char *start, unsigned slices);
 /* Makes the run longer where it stands; false: what follows is not free. */

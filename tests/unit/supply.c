@@ -880,14 +880,26 @@ static void under_a_limit_of_data(void **state) {
 
 /* ---- Huge pages ---- */
 
-static void a_large_program_gets_huge_pages(void **state) {
+static run take_dense(unsigned slices) {
+  run r;
+  assert_true(supply_take_dense(slices, &r));
+  return r;
+}
+
+static void dense_runs_of_a_large_program_get_huge_pages(void **state) {
   (void)state;
   run r[12];
+  if (!os_gives_huge_pages())
+    skip();
   supply_purge_all(0); /* none is left from before */
   assert_true(option_set(OPTION_huge_pages, 16));
-  for (int i = 0; i < 12; i++)
+  r[0] = take_dense(32);
+  for (int i = 1; i < 10; i++)
     r[i] = take(32, 32);
-  assert_false(r[0].page->huge);
+  r[10] = take_dense(32);
+  r[11] = take_dense(32);
+  assert_false(r[0].page->huge); /* it was small */
+  assert_false(r[9].page->huge);
   assert_true(r[10].page->huge && r[11].page->huge);
   memset(r[10].start, 1, HUGE_SIZE);
   supply_give(r[10].page, r[10].start, 16);
@@ -898,13 +910,37 @@ static void a_large_program_gets_huge_pages(void **state) {
   supply_give(r[11].page, r[11].start, 32);
   supply_purge_all(1);
   assert_int_equal(supply_figures_now().committed, committed - HUGE_SIZE); /* put away */
-  run again = take(32, 32);
+  run again = take_dense(32);
   assert_ptr_equal(again.page, r[11].page);
   assert_true(again.page->huge);
   supply_give(r[10].page, r[10].start + 16 * SLICE_SIZE, 16);
   supply_give(again.page, again.start, 32);
   for (int i = 0; i < 10; i++)
     supply_give(r[i].page, r[i].start, 32);
+  assert_true(option_set(OPTION_huge_pages, 0));
+}
+
+/* What is left of a huge page is resident: others may have it before more is made accessible. */
+static void other_runs_fill_huge_pages_up(void **state) {
+  (void)state;
+  run ballast[8], dense, other, next;
+  if (!os_gives_huge_pages())
+    skip();
+  assert_true(option_set(OPTION_huge_pages, 16));
+  for (int i = 0; i < 8; i++)
+    ballast[i] = take(32, 32);
+  dense = take_dense(20);
+  assert_true(dense.page->huge);
+  other = take(8, 1);
+  assert_ptr_equal(other.page, dense.page);
+  next = take_dense(8); /* but not the other way round */
+  assert_ptr_not_equal(next.page, ballast[0].page);
+  assert_true(next.page->huge);
+  supply_give(dense.page, dense.start, 20);
+  supply_give(other.page, other.start, 8);
+  supply_give(next.page, next.start, 8);
+  for (int i = 0; i < 8; i++)
+    supply_give(ballast[i].page, ballast[i].start, 32);
   assert_true(option_set(OPTION_huge_pages, 0));
 }
 
@@ -976,7 +1012,8 @@ int main(void) {
       TEST(many_threads_and_a_purger),
       TEST(under_a_limit_of_address_space),
       TEST(under_a_limit_of_data),
-      TEST(a_large_program_gets_huge_pages),
+      TEST(dense_runs_of_a_large_program_get_huge_pages),
+      TEST(other_runs_fill_huge_pages_up),
       TEST(the_check_sees_what_is_wrong),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
