@@ -10,9 +10,11 @@
 #include "os/lock.c"
 #include "os/report.c"
 
+#include "pages/bins.c"
 #include "pages/mappings.c"
 #include "pages/meta.c"
 #include "pages/pagemap.c"
+#include "pages/regions.c"
 #include "pages/supply.c"
 
 #include "heap/budget.c"

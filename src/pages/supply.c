@@ -1,7 +1,5 @@
 #include "pages/supply.h"
 
-#include <limits.h>
-
 #include "base/bits.h"
 #include "base/options.h"
 #include "os/bell.h"
@@ -12,10 +10,8 @@
 #include "pages/mappings.h"
 #include "pages/pagemap.h"
 #include "pages/purge.h"
+#include "pages/regions.h"
 
-#define REGION_LEAST (32 * MIB)
-#define REGION_MOST (1024 * MIB)
-#define REGION_LIMITED (8 * MIB) /* where address space or data are limited */
 #define HUGE_MOST (32 * 1024 * MIB) /* in huge pages: each may be a mapping of its own */
 #define PURGE_STEP (256 * KIB)   /* bytes purged on behalf of a small call */
 
@@ -24,26 +20,11 @@ enum {
   FEW_LOOKS = 8,     /* pages looked at for an aligned run that may not be there */
 };
 
-typedef struct region {
-  struct region *next; /* of all regions, or of the unused structs */
-  char *base;
-  unsigned count;    /* huge pages */
-  unsigned touched;  /* pages[0 .. touched) were ever committed or tried */
-  unsigned used;     /* hpages with used != 0 */
-  hpage *pages;      /* room for `room` of them */
-  unsigned room;
-} region;
-
 /* Everything here is guarded by LOCK_SUPPLY. */
 static struct {
   bool ready;
   bool helped;
-  list_node bins[2][HUGE_SLICES + 1]; /* of pages that are not dense, and that are */
-  uint64_t bins_filled[2];            /* bit i: bins[..][i] is not empty */
-  list_node uncommitted;
   list_node aging;
-  region *regions;
-  region *spare_regions;
   unsigned in_transit; /* system calls pending */
   unsigned arrived;    /* system calls that have ended */
   purge_policy policy;
@@ -57,11 +38,7 @@ static struct {
 static void prepare_lists(void) {
   if (LIKELY(supply.ready))
     return;
-  for (unsigned i = 0; i <= HUGE_SLICES; i++) {
-    list_init(&supply.bins[false][i]);
-    list_init(&supply.bins[true][i]);
-  }
-  list_init(&supply.uncommitted);
+  bins_prepare();
   list_init(&supply.aging);
   supply.ready = true;
 }
@@ -82,27 +59,15 @@ static uint32_t idle_slices(const hpage *page) { return page->dirty & ~page->use
 
 /* ---- hpages ---- */
 
-static void bin_leave(hpage *page) {
-  list_remove(&page->bin);
-  if (list_empty(&supply.bins[page->dense][page->longest]))
-    supply.bins_filled[page->dense] &= ~((uint64_t)1 << page->longest);
-}
-
-static void bin_enter(hpage *page) {
-  page->longest = (uint8_t)bit_longest_run32(~page->used);
-  list_push_front(&supply.bins[page->dense][page->longest], &page->bin);
-  supply.bins_filled[page->dense] |= (uint64_t)1 << page->longest;
-}
-
 /* The only way `used` and `dirty` of a committed page change. */
 static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
   supply.figures.idle -= slice_bytes(idle_slices(page));
   if (!page->used != !used)
     page->region->used += used ? 1 : -1u;
   if (page->used != used) {
-    bin_leave(page);
+    bins_leave(page);
     page->used = used;
-    bin_enter(page);
+    bins_enter(page);
   }
   page->dirty = dirty;
   supply.figures.idle += slice_bytes(idle_slices(page));
@@ -156,86 +121,6 @@ static size_t unmap_kept(size_t size, uint64_t now, uint64_t delay) {
   return unmapped;
 }
 
-/* ---- Regions ---- */
-
-static size_t region_size_wanted(void) {
-  if (os_memory_limited())
-    return REGION_LIMITED;
-  size_t quarter = ROUND_UP(supply.figures.reserved / 4, HUGE_SIZE);
-  return min_size(max_size(quarter, REGION_LEAST), REGION_MOST);
-}
-
-/* A struct for a region of that many pages, from the unused ones or new. */
-static region *region_struct(unsigned count) {
-  for (region **r = &supply.spare_regions; *r; r = &(*r)->next)
-    if ((*r)->room >= count) {
-      region *found = *r;
-      *r = found->next;
-      return found;
-    }
-  region *made = meta_alloc(sizeof *made);
-  hpage *pages = made ? meta_alloc(count * sizeof *pages) : NULL;
-  if (!pages)
-    return NULL;
-  made->pages = pages;
-  made->room = count;
-  return made;
-}
-
-/* Address space of *size bytes, or of less where that isn't to be had. */
-static char *region_reserve(size_t *size) {
-  for (; *size >= HUGE_SIZE; *size = *size / 2 / HUGE_SIZE * HUGE_SIZE) {
-    char *base = os_reserve(*size, HUGE_SIZE);
-    if (base && map_prepare(base, *size)) {
-      os_avoid_huge_pages(base, *size);
-      return base;
-    }
-    if (base)
-      os_unmap(base, *size);
-  }
-  return NULL;
-}
-
-/* Called and left with the lock held, drops it for the system call. */
-static bool region_add(void) {
-  size_t size = region_size_wanted();
-  lock_drop(LOCK_SUPPLY);
-  char *base = region_reserve(&size);
-  lock_take(LOCK_SUPPLY);
-  region *r = base ? region_struct((unsigned)(size / HUGE_SIZE)) : NULL;
-  if (!r) {
-    if (base)
-      os_unmap(base, size);
-    return false;
-  }
-  r->base = base;
-  r->count = (unsigned)(size / HUGE_SIZE);
-  r->touched = r->used = 0;
-  r->next = supply.regions;
-  supply.regions = r;
-  supply.figures.reserved += size;
-  return true;
-}
-
-/* The next page that was never committed; NULL: all were. */
-static hpage *region_next_page(void) {
-  if (!list_empty(&supply.uncommitted)) {
-    hpage *page = CONTAINER_OF(supply.uncommitted.next, hpage, bin);
-    list_remove(&page->bin);
-    return page;
-  }
-  for (region *r = supply.regions; r; r = r->next)
-    if (r->touched < r->count) {
-      hpage *page = &r->pages[r->touched];
-      *page = (hpage){.base = r->base + r->touched * HUGE_SIZE, .region = r};
-      list_init(&page->bin);
-      list_init(&page->aging);
-      r->touched++;
-      return page;
-    }
-  return NULL;
-}
-
 static bool huge_wanted(void) {
   uint64_t from = option_get(OPTION_huge_pages);
   return from && supply.figures.used >= from * MIB &&
@@ -246,9 +131,12 @@ static bool huge_wanted(void) {
  * with the lock held, drops it for the system calls. */
 static bool grow(bool dense) {
   hpage *page;
-  while (!(page = region_next_page()))
-    if (!region_add())
+  while (!(page = regions_next_page())) {
+    size_t added = regions_add(supply.figures.reserved);
+    if (!added)
       return false;
+    supply.figures.reserved += added;
+  }
   page->used = UINT32_MAX; /* in transit: keeps the region while the lock is off */
   page->region->used++;
   transit_begin();
@@ -262,10 +150,10 @@ static bool grow(bool dense) {
   page->committed = committed;
   page->used = page->dirty = page->idle = 0;
   if (!committed) { /* behind those that were accessible before */
-    list_push_back(&supply.uncommitted, &page->bin);
+    regions_put_back(page, false);
     return false;
   }
-  bin_enter(page);
+  bins_enter(page);
   supply.figures.committed += HUGE_SIZE;
   page->untouched = page->huge ? UINT32_MAX : 0;
   if (page->huge) { /* the first use of any slice makes all of them resident */
@@ -277,92 +165,37 @@ static bool grow(bool dense) {
   return true;
 }
 
+static void page_forget(hpage *page) {
+  supply.figures.idle -= slice_bytes(idle_slices(page));
+  supply.figures.returned += slice_bytes(idle_slices(page));
+  list_remove(&page->aging);
+  set_huge(page, false);
+  if (page->committed) {
+    bins_leave(page);
+    supply.figures.committed -= HUGE_SIZE;
+  } else {
+    list_remove(&page->bin);
+  }
+}
+
 /* Unmaps the regions in which nothing is used; returns the address space released.
  * Lock held; the structs are off all lists before it is dropped. */
-static size_t regions_release_empty(void) {
+static size_t release_empty_regions(void) {
   size_t released = 0;
-  region **link = &supply.regions;
-  while (*link) {
-    region *r = *link;
-    if (r->used) {
-      link = &r->next;
-      continue;
-    }
-    *link = r->next;
-    for (unsigned i = 0; i < r->touched; i++) {
-      hpage *page = &r->pages[i];
-      supply.figures.idle -= slice_bytes(idle_slices(page));
-      supply.figures.returned += slice_bytes(idle_slices(page));
-      list_remove(&page->aging);
-      set_huge(page, false);
-      if (page->committed) {
-        bin_leave(page);
-        supply.figures.committed -= HUGE_SIZE;
-      } else {
-        list_remove(&page->bin);
-      }
-    }
+  for (region *r; (r = regions_take_empty());) {
+    for (unsigned i = 0; i < r->touched; i++)
+      page_forget(&r->pages[i]);
     supply.figures.reserved -= r->count * HUGE_SIZE;
     released += r->count * HUGE_SIZE;
     transit_begin();
     os_unmap(r->base, r->count * HUGE_SIZE);
     transit_end();
-    r->next = supply.spare_regions;
-    supply.spare_regions = r;
-    link = &supply.regions; /* it may have changed meanwhile */
+    regions_forget(r);
   }
   return released;
 }
 
 /* ---- Taking ---- */
-
-/* Bits of a page at which a run may start: every align-th. */
-static uint32_t aligned_starts(unsigned align) {
-  uint32_t mask = 1;
-  for (unsigned step = align; step < HUGE_SLICES; step *= 2)
-    mask |= mask << step;
-  return mask;
-}
-
-/* A page in the bin with an aligned run of that length, among its first `looks`. */
-static hpage *look_in_bin(list_node *bin, unsigned slices, uint32_t wanted,
-                          unsigned *looks, uint32_t *starts) {
-  for (list_node *n = bin->next; n != bin && *looks; n = n->next, --*looks) {
-    hpage *page = CONTAINER_OF(n, hpage, bin);
-    *starts = bit_run_starts32(~page->used, slices) & wanted;
-    if (*starts)
-      return page;
-  }
-  return NULL;
-}
-
-/* From the bin of the shortest free runs that may do. A free run of slices + align - 1
- * holds an aligned one for certain; in shorter ones no more than `looks` are tried. */
-static hpage *find_page(bool dense, unsigned slices, unsigned align, unsigned looks,
-                        uint32_t *starts) {
-  unsigned certain = (unsigned)min_size(slices + align - 1, HUGE_SLICES);
-  uint32_t wanted = aligned_starts(align);
-  uint64_t bins = supply.bins_filled[dense] >> slices << slices;
-  for (; bins; bins &= bins - 1) {
-    unsigned longest = bit_low64(bins);
-    if (longest >= certain)
-      looks = UINT_MAX;
-    hpage *page = look_in_bin(&supply.bins[dense][longest], slices, wanted, &looks, starts);
-    if (page)
-      return page;
-  }
-  return NULL;
-}
-
-/* In pages of either kind, those for such runs first. A dense run rather has a huge page of
- * its own than what is free between others. */
-static hpage *page_for(bool dense, unsigned slices, unsigned align, unsigned looks,
-                        uint32_t *starts) {
-  hpage *page = find_page(dense, slices, align, looks, starts);
-  if (!page && (!dense || looks == UINT_MAX))
-    page = find_page(!dense, slices, align, looks, starts);
-  return page;
-}
 
 /* The slices of `mask` go into use. */
 static void page_use(hpage *page, uint32_t mask, uint64_t now) {
@@ -383,9 +216,9 @@ static bool take(unsigned slices, unsigned align, bool dense, run *out) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
   dense = dense && huge_wanted();
-  while (!(page = page_for(dense, slices, align, FEW_LOOKS, &starts)))
+  while (!(page = bins_find(dense, slices, align, FEW_LOOKS, &starts)))
     if (!grow(dense)) { /* memory is short: worth looking everywhere */
-      page = page_for(dense, slices, align, UINT_MAX, &starts);
+      page = bins_find(dense, slices, align, BINS_ALL, &starts);
       break;
     }
   if (!page) {
@@ -448,10 +281,10 @@ internal void supply_split(hpage *page) {
 
 /* A page that is free and purged entirely: others are used first. */
 static void page_retire(hpage *page) {
-  bin_leave(page);
+  bins_leave(page);
   page->committed = false;
   supply.figures.committed -= HUGE_SIZE;
-  list_push_front(&supply.uncommitted, &page->bin);
+  regions_put_back(page, true);
 }
 
 /* Purges the slices of `mask`, which are idle. Called and left with the lock held,
@@ -476,9 +309,9 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   }
   transit_end();
   if (page->dense && !page->huge) {
-    bin_leave(page);
+    bins_leave(page);
     page->dense = false;
-    bin_enter(page);
+    bins_enter(page);
   }
   page_update(page, page->used & ~mask, page->dirty & ~purged);
   page->untouched &= ~purged;
@@ -563,7 +396,7 @@ internal size_t supply_purge_aged(uint64_t now, size_t budget) {
 
 /* Pages that the system refused to purge are worth another try. */
 static void age_everything(uint64_t now) {
-  for (region *r = supply.regions; r; r = r->next)
+  for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++)
       if (r->pages[i].committed && list_empty(&r->pages[i].aging))
         aging_enter(&r->pages[i], now);
@@ -600,7 +433,7 @@ static void page_touch(hpage *page) {
 
 /* The next committed page that isn't prewarmed, and is, or is not, in use. */
 static hpage *page_to_prewarm(bool in_use) {
-  for (region *r = supply.regions; r; r = r->next)
+  for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++) {
       hpage *page = &r->pages[i];
       if (page->committed && !page->prewarmed && !page->used == !in_use)
@@ -618,7 +451,7 @@ static void page_prewarm(hpage *page) {
 /* Bytes of pages that are free entirely, so that any run fits. */
 static size_t whole_free(bool prewarmed) {
   size_t free = 0;
-  for (region *r = supply.regions; r; r = r->next)
+  for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++)
       if (r->pages[i].committed && !r->pages[i].used && (r->pages[i].prewarmed || !prewarmed))
         free += HUGE_SIZE;
@@ -633,7 +466,7 @@ static void prewarm_pages(void) {
     page_prewarm(page);
   while (whole_free(true) < supply.prewarmed && (page = page_to_prewarm(false)))
     page_prewarm(page);
-  for (region *r = supply.regions; r; r = r->next)
+  for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++) {
       page = &r->pages[i];
       if (page->committed && !page->prewarmed && !page->used && !page->dirty)
@@ -644,7 +477,7 @@ static void prewarm_pages(void) {
 static void end_prewarming(void) {
   supply.prewarmed = 0;
   store_relaxed(&prewarmed_now, 0);
-  for (region *r = supply.regions; r; r = r->next)
+  for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++)
       r->pages[i].prewarmed = false;
   age_everything(os_now_ms());
@@ -682,7 +515,7 @@ static int page_lock(hpage *page, bool lock) {
 internal int supply_lock(bool lock) {
   int why = 0;
   lock_take(LOCK_SUPPLY);
-  for (region *r = supply.regions; r && !why; r = r->next)
+  for (region *r = regions_first(); r && !why; r = r->next)
     for (unsigned i = 0; i < r->touched && !why; i++)
       if (r->pages[i].committed)
         why = page_lock(&r->pages[i], lock);
@@ -699,7 +532,7 @@ internal size_t supply_purge_all(size_t keep) {
   age_everything(os_now_ms());
   done += unmap_kept(SIZE_MAX, os_now_ms(), 0);
   if (!keep && !supply.prewarmed)
-    done += regions_release_empty();
+    done += release_empty_regions();
   done += purge_oldest(os_now_ms(), SIZE_MAX, keep, true);
   lock_drop(LOCK_SUPPLY);
   return done;
@@ -822,7 +655,7 @@ internal supply_figures supply_figures_now(void) {
 /* The n-th region's accessible part; false: there are fewer. */
 static bool nth_region(unsigned n, const char **start, size_t *size) {
   lock_take(LOCK_SUPPLY);
-  const region *r = supply.regions;
+  const region *r = regions_first();
   while (r && n--)
     r = r->next;
   if (r) {
@@ -876,7 +709,7 @@ internal unsigned supply_check(void) {
   size_t idle = 0, committed = 0;
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  for (region *r = supply.regions; r; r = r->next) {
+  for (region *r = regions_first(); r; r = r->next) {
     unsigned used = 0;
     for (unsigned i = 0; i < r->touched; i++) {
       wrong += check_page(&r->pages[i], &idle, &committed);

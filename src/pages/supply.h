@@ -7,7 +7,7 @@
  *     used: slices handed out, or in transit (a system call on them is pending)
  *     dirty: slices that may be resident; idle subset of dirty & ~used
  *     longest == length of the longest run of zero bits in `used`
- *     the hpage is on bins[dense][longest] once committed, on no bin before
+ *     the hpage is on a bin (bins.h) once committed, on none before
  *     figures.idle == sum over hpages of |dirty & ~used| slices
  *     figures.used == sum over hpages of slices handed out
  *
@@ -26,28 +26,8 @@
 #ifndef MASU_PAGES_SUPPLY_H
 #define MASU_PAGES_SUPPLY_H
 
-#include "base/list.h"
+#include "pages/bins.h"
 #include "pages/slice.h"
-
-struct region;
-
-typedef struct hpage {
-  list_node bin;   /* on supply's bins[longest], or its list of uncommitted pages */
-  list_node aging; /* pages with idle slices, by time of last visit */
-  char *base;
-  struct region *region;
-  uint32_t used, dirty;
-  uint32_t idle;       /* free and dirty already when last visited */
-  uint32_t untouched;  /* of a huge page: resident with the rest, but never used: zero */
-  uint32_t purged;     /* purged at purged_at, not used since */
-  uint64_t visited;    /* ms */
-  uint64_t purged_at;  /* ms */
-  uint8_t longest;
-  bool committed;
-  bool prewarmed; /* never ages */
-  bool dense;         /* for runs of which nearly every byte is used */
-  _Atomic(bool) huge; /* the system was asked to make it one page */
-} hpage;
 
 /* Consecutive slices of one hpage. */
 typedef struct run {
