@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from masu.profile import VIEWS, Heap, size, tree
-from masu.profile_tables import TITLES, summary
+from masu.profile_tables import MEMORY, TITLES, summary
 
 
 def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: str) -> str:
@@ -21,8 +21,8 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
         for frames, values in growth.stacks.items():
             stacks.setdefault(frames, Counter()).update({"growth": values[weight], "growth_objects": values[blocks]})
         views.append({"name": "growth", "title": f"growth of what is {TITLES[view]}", "kinds": ("growth", "growth_objects")})
-    first = "growth" if growth else view if view != "lifetime" else heap.telling()
-    kinds = [kind for v in views for kind in v["kinds"]] + list(VIEWS["lifetime"])
+    first = "growth" if growth else view if view in MEMORY else heap.telling()
+    kinds = [kind for v in views for kind in v["kinds"]] + [*VIEWS["lifetime"], *VIEWS["suspects"]]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
     )

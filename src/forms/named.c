@@ -5,6 +5,7 @@
 
 #include "api/fast.h"
 #include "api/limb.h"
+#include "api/sampled.h"
 #include "heap/mail.h"
 #include "heap/roster.h"
 #include "os/lock.h"
@@ -100,9 +101,10 @@ PUBLIC void masu_heap_destroy(masu_heap *named) {
     return;
   thread_free_deferred();
   heap *h = thread_enter();
+  sampled_forget(account_of(named));
   lock_take(LOCK_FORMS);
   evict(named);
-  roster_release_account(account_of(named));
+  roster_release_account(&named->account);
   list_remove(&named->all);
   named->destroyed = true;
   if (!CHECKED) /* there it stays what it was */

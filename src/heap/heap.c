@@ -585,10 +585,13 @@ static void release_if_charged(slab *s, void *a) {
 internal void heap_release_account(account *a) { slab_for_each(release_if_charged, a); }
 
 internal void heap_forget_all(heap *h) {
+  uint32_t count;
   heap_init(h, h->hot.tag);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     h->hot.hand[c] = NULL;
     h->full[c] = 0;
+    if (UNLIKELY(h->budget != NULL))
+      budget_release(h, c, &count);
     store_relaxed(&h->spare[c], NULL);
   }
   store_relaxed(&h->spared, 0);

@@ -64,6 +64,7 @@ typedef struct heap {
   bool needs_repair; /* cut off by fork, not recounted yet */
   bool is_parked;
   bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
+  bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   bool refused;     /* the last refill met the hard limit of the account */
   uint32_t ticks;   /* slow paths since the last upkeep */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */

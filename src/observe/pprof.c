@@ -96,8 +96,10 @@ typedef struct encoding {
   buffer *out;
   buffer message, packed; /* in the making */
   uint64_t strings;       /* written */
+  uint64_t thread_key, heap_key; /* strings */
+  uint64_t now;                  /* ns */
   struct {
-    char name[16];
+    char name[32];
     uint64_t string;
   } names[NAMES];
   uintptr_t *address; /* of all frames, sorted, each once: its place + 1 is the id */
@@ -113,15 +115,18 @@ static uint64_t put_string(encoding *e, const char *text, size_t length) {
 
 static uint64_t text_string(encoding *e, const char *text) { return put_string(e, text, strlen(text)); }
 
-static uint64_t name_string(encoding *e, const char *name) {
-  size_t i = 0;
-  while (i < NAMES && e->names[i].string && memcmp(e->names[i].name, name, sizeof e->names[i].name))
+/* Of at most `most` characters. */
+static uint64_t name_string(encoding *e, const char *name, size_t most) {
+  char padded[sizeof e->names->name] = "";
+  size_t i = 0, length = strnlen(name, min_size(most, sizeof padded));
+  memcpy(padded, name, length);
+  while (i < NAMES && e->names[i].string && memcmp(e->names[i].name, padded, sizeof padded))
     i++;
   if (i < NAMES && e->names[i].string)
     return e->names[i].string;
-  uint64_t string = put_string(e, name, strnlen(name, sizeof e->names[i].name));
+  uint64_t string = put_string(e, name, length);
   if (i < NAMES) {
-    memcpy(e->names[i].name, name, sizeof e->names[i].name);
+    memcpy(e->names[i].name, padded, sizeof padded);
     e->names[i].string = string;
   }
   return string;
@@ -323,7 +328,15 @@ static void pack(encoding *e, double value) {
   put_varint(&e->packed, value > 0 ? (uint64_t)(value + 0.5) : 0);
 }
 
-static void put_sample(encoding *e, const profile *p, const profile_site *s, uint64_t thread_key) {
+static void put_label(encoding *e, uint64_t key, const char *name, size_t most) {
+  buffer label = {0};
+  put_number(&label, LABEL_KEY, key);
+  put_number(&label, LABEL_STRING, name_string(e, name, most));
+  put_message(&e->message, SAMPLE_LABEL, &label);
+  buffer_drop(&label);
+}
+
+static void put_sample(encoding *e, const profile *p, const profile_site *s) {
   amount peak = profile_at_peak(p, s);
   for (uint32_t i = 0; i < s->frame_count; i++)
     put_varint(&e->packed, location_of(e, s->frame[i]));
@@ -333,12 +346,11 @@ static void put_sample(encoding *e, const profile *p, const profile_site *s, uin
     pack(e, all[i]->objects);
     pack(e, all[i]->bytes);
   }
+  pack(e, profile_age(p, s, e->now));
   put_message(&e->message, SAMPLE_VALUES, &e->packed);
-  buffer label = {0};
-  put_number(&label, LABEL_KEY, thread_key);
-  put_number(&label, LABEL_STRING, name_string(e, s->thread));
-  put_message(&e->message, SAMPLE_LABEL, &label);
-  buffer_drop(&label);
+  put_label(e, e->thread_key, s->labels.thread, sizeof s->labels.thread);
+  if (*s->labels.heap)
+    put_label(e, e->heap_key, s->labels.heap, sizeof s->labels.heap);
   put_message(e->out, PROFILE_SAMPLE, &e->message);
 }
 
@@ -352,25 +364,27 @@ static void put_types(encoding *e) {
   put_type(e, PROFILE_SAMPLE_TYPE, "peak_space", "bytes");
   put_type(e, PROFILE_SAMPLE_TYPE, "freed_objects", "count");
   put_type(e, PROFILE_SAMPLE_TYPE, "lifetime", "nanoseconds");
+  put_type(e, PROFILE_SAMPLE_TYPE, "inuse_age", "nanoseconds");
   put_type(e, PROFILE_PERIOD_TYPE, "space", "bytes");
   put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, "inuse_space"));
 }
 
 internal bool pprof_encode(const profile *p, const buffer *maps, buffer *out) {
   buffer addresses = {0}, files = {0};
-  encoding e = {.out = out};
+  encoding e = {.out = out, .now = os_now_ns()};
   bool room = !maps->failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
   e.files = (mapped_file *)(void *)files.at;
   if (room && collect_addresses(&e, p, &addresses)) {
     put_types(&e);
     put_number(out, PROFILE_PERIOD, p->interval);
     put_number(out, PROFILE_TIME, p->started_wall);
-    put_number(out, PROFILE_DURATION, os_now_ns() - p->started);
-    uint64_t thread_key = text_string(&e, "thread");
+    put_number(out, PROFILE_DURATION, e.now - p->started);
+    e.thread_key = text_string(&e, "thread");
+    e.heap_key = text_string(&e, "heap");
     put_mappings(&e, maps);
     put_locations(&e);
     for (const profile_site *s = p->sites; s; s = s->next)
-      put_sample(&e, p, s, thread_key);
+      put_sample(&e, p, s);
   } else {
     out->failed = true;
   }

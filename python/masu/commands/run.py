@@ -44,15 +44,18 @@ class Size(click.ParamType):
 @click.option("-o", "output", type=click.Path(path_type=Path), help="The profile; else PROGRAM.PID.heap.pb.gz here.")
 @click.option("--interval", type=Size(), metavar="SIZE", help="Profile a sample every so many bytes on average; else 512K.")
 @click.option("--every", type=click.IntRange(1, 86400), metavar="SECONDS", help="Also keep the profile as it is every so often.")
+@click.option("--growth", type=Size(), metavar="SIZE", help="Also keep the profile each time that so much more is in use.")
+@click.option("--signal", "number", type=click.Choice(["HUP", "USR1", "USR2"]), help="Also keep the profile as it is when the program gets this signal.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, every, program: str, arguments: tuple
+    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, every, growth, number,
+    program: str, arguments: tuple,
 ) -> None:
     """Runs PROGRAM on masu. The exit status is the program's own; 127 when there is
     no such program, 126 when it cannot be executed, 125 when masu itself fails."""
-    if not profile and (output or interval or every):
-        raise click.UsageError("-o, --interval and --every are for --profile heap.")
+    if not profile and (output or interval or every or growth or number):
+        raise click.UsageError("-o, --interval, --every, --growth and --signal are for --profile heap.")
     library = library_path()
     path = find_or_fail(program)
     reason = why_preload_fails(path, library)
@@ -63,7 +66,8 @@ def run(
     if options_file:
         environment["MASU_OPTIONS_FILE"] = _readable(options_file)
     if profile:
-        _run_profiled(path, [program, *arguments], environment, output, interval, every, bool(reason))
+        when = _when(every, growth, number)
+        _run_profiled(path, [program, *arguments], environment, output, interval, when, bool(reason))
     _restore_signals()
     try:
         _execute(path, [program, *arguments], environment)
@@ -119,7 +123,17 @@ def _is_elf(path: str) -> bool:
 # ---- With a profile ----
 
 
-def _run_profiled(path: str, argv: list, environment: dict, output, interval, every, reached_by_none: bool) -> NoReturn:
+def _when(every, growth, number) -> list:
+    """Options of the library for the profiles that are kept from meanwhile."""
+    when = [f"profile_every:{every}"] * bool(every)
+    if growth:
+        when.append(f"profile_growth:{-(-growth >> 20)}")  # MiB, rounded up
+    if number:
+        when.append(f"profile_signal:{signal.Signals[f'SIG{number}'].value}")
+    return when
+
+
+def _run_profiled(path: str, argv: list, environment: dict, output, interval, when: list, reached_by_none: bool) -> NoReturn:
     from masu import profile_run as profiling
 
     try:
@@ -128,7 +142,7 @@ def _run_profiled(path: str, argv: list, environment: dict, output, interval, ev
         fail(f"{output.parent if output else Path.cwd()}: {error.strerror}", MASU_FAILED)
     environment["MASU_PROFILE"] = str(folder)
     _join(environment, "MASU_OPTIONS", ",",
-          [f"profile:{interval or 1}", f"profile_every:{every or profiling.KEPT_S}"], first=False)  # fmt: skip
+          [f"profile:{interval or 1}", *(when or [f"profile_every:{profiling.KEPT_S}"])], first=False)  # fmt: skip
 
     def start(in_child) -> subprocess.Popen:
         def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
@@ -137,7 +151,7 @@ def _run_profiled(path: str, argv: list, environment: dict, output, interval, ev
         return _execute(path, argv, environment, popen)
 
     try:
-        taken = profiling.run(start, folder, output, keep_all=bool(every))
+        taken = profiling.run(start, folder, output, keep_all=bool(when))
     except KeyboardInterrupt:
         fail(f"interrupted; what was written is in {folder}", 130)
     except OSError as error:
