@@ -223,8 +223,8 @@ def test_root_asks_a_process_of_another_user(masu, program, library):
         for name in (program, library):
             shutil.copy(name, folder)
         other = subprocess.Popen(
-            ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", f"{folder}/program"],
-            env={"LD_PRELOAD": f"{folder}/libmasu.so", "MASU_OPTIONS": "live,profile:2"}, cwd="/", text=True,
+            [f"{folder}/program"], user=65534, group=65534, extra_groups=[], cwd="/", text=True,
+            env={"LD_PRELOAD": f"{folder}/libmasu.so", "MASU_OPTIONS": "live,profile:2"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         try:

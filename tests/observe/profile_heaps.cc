@@ -178,6 +178,18 @@ TEST_F(ProfileHeaps, ADestroyedHeapsBlocksLeaveTheRecordAndOthersStay) {
   EXPECT_NEAR(read_profile().in_use, bytes, OTHERS * KIB);
 }
 
+TEST_F(ProfileHeaps, AlsoWhereAllOfThemAreLarge) {
+  ASSERT_EQ(masu_profile_start(1), 0);
+  double before = live(), bytes = read_profile().in_use;
+  for (size_t n = 300000; n < 40 * MIB; n *= 2)
+    EXPECT_NE(masu_heap_malloc(heap, n), nullptr);
+  EXPECT_GT(read_profile().in_use, bytes + 70e6);
+  masu_heap_destroy(heap);
+  EXPECT_NEAR(live(), before, 4);
+  EXPECT_NEAR(read_profile().in_use, bytes, OTHERS * KIB);
+  heap = masu_heap_create("again");
+}
+
 /* The profiler is stopped: what is on record leaves it all the same. */
 TEST_F(ProfileHeaps, AlsoAfterTheEndOfSampling) {
   std::vector<void *> blocks;
