@@ -52,10 +52,11 @@ static inline amount profile_at_peak(const profile *p, const profile_site *s) {
   return s->peaks_seen == p->peaks ? s->peak : s->in_use;
 }
 
-/* The ages of the site's blocks that are in use, in ns, summed up. */
+/* The ages of the site's blocks that are in use, in ns, summed up over as many as a file says,
+ * whose counts are whole. */
 static inline double profile_age(const profile *p, const profile_site *s, uint64_t now) {
-  double age = s->in_use.objects * (double)(now - p->started) - s->born;
-  return s->in_use.objects < 0.5 ? 0 : age; /* of nothing rounding leaves a trace */
+  double objects = s->in_use.objects, whole = (double)(uint64_t)(objects > 0 ? objects + 0.5 : 0);
+  return whole > 0 ? whole * ((double)(now - p->started) - s->born / objects) : 0;
 }
 
 /* Writes the profile to a file that must not be there; *size: bytes of it. 0 or an errno value:

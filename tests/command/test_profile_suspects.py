@@ -85,6 +85,25 @@ def test_words_that_do_not_go_together(masu, profiles):
     one_usage_error(masu("profile", "--view", "suspects", "--folded", profiles[4000]), "suspects")
 
 
+# Each block is a site of its own, and stands for 1.16 blocks.
+ALONE = r"""
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) void *deeper(int n) { void *volatile p = malloc(1 << 17); return n ? deeper(n - 1) : p; }
+int main(void) { void *p = deeper(20); usleep(200000); return p == NULL; }
+"""
+
+
+def test_no_block_is_older_than_its_program(masu, compile_program, tmp_path):
+    program = compile_program(ALONE, *APART)
+    result = masu("run", "--profile", "heap", "--interval", "64K", "-o", "it", "--", program, cwd=tmp_path)
+    assert result.returncode == 0
+    made = profile.heap(profile.load(tmp_path / "it")[0])
+    ages = [profile.mean(values, "inuse_age", "inuse_objects") / 1e9 for frames, values in made.stacks.items() if "deeper" in frames]
+    assert len(ages) > 5
+    assert 0.2 <= min(ages) and max(ages) <= made.seconds
+
+
 def site(**values):
     return {(name,): profile.Counter(v) for name, v in values.items()}
 
