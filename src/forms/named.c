@@ -240,11 +240,10 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
   while (l && load_relaxed(&l->account) != c.whose)
     l = l->sibling;
   if (l) /* what the calling thread holds ready it can see */
-    for (unsigned k = 0; k < CLASS_COUNT; k++)
-      for (const block *b = l->hot.hand[k]; b; b = b->next) {
-        c.blocks--;
-        c.live -= class_size(k);
-      }
+    for (unsigned k = 0; k < CLASS_COUNT; k++) {
+      c.blocks -= heap_ready(l, k);
+      c.live -= heap_ready(l, k) * class_size(k);
+    }
   *out = (masu_heap_figures){
       .used = load_relaxed(&named->account.used),
       .peak = load_relaxed(&named->account.peak),

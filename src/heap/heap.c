@@ -559,6 +559,17 @@ internal void heap_flush(heap *h) {
   }
 }
 
+static uint32_t chain_length(const block *b) {
+  uint32_t n = 0;
+  for (; b; b = b->next)
+    n++;
+  return n;
+}
+
+internal size_t heap_ready(const heap *h, unsigned size_class) {
+  return chain_length(h->hot.hand[size_class]) + (h->budget ? h->budget->held_count[size_class] : 0);
+}
+
 /* ---- Accounts that end ---- */
 
 /* On a list or not: a parked one is on none. One that a sender ended has no memory, nor
@@ -601,13 +612,6 @@ internal void heap_forget_all(heap *h) {
 }
 
 /* ---- After fork ---- */
-
-static uint32_t chain_length(const block *b) {
-  uint32_t n = 0;
-  for (; b; b = b->next)
-    n++;
-  return n;
-}
 
 /* The thread may have pushed a block without counting it, or counted it without
  * seeing to the event. Counting anew settles the first, the event the second. */

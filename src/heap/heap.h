@@ -129,6 +129,9 @@ static inline block *heap_take_block(heap *h, unsigned size_class) {
   h->hot.hand[size_class] = b->next;
   return b;
 }
+/* How many blocks of the class are ready: in the hand, or held back from it (budget.h). Its
+ * thread. */
+internal size_t heap_ready(const heap *h, unsigned size_class);
 /* The owner's free of a block of s has counted s->need down to 0. */
 internal void heap_slab_event(heap *h, slab *s);
 /* The same in a signal handler that interrupted a slow path, of a slab with a reserve. */

@@ -204,6 +204,26 @@ TEST_F(ProfileHeaps, AlsoAfterTheEndOfSampling) {
   heap = masu_heap_create("again");
 }
 
+/* What the thread holds back for the next sample is free. */
+TEST_F(ProfileHeaps, FiguresKnowWhatIsHeldBack) {
+  int known = 0;
+  ASSERT_EQ(masu_profile_start(3000), 0);
+  for (int round = 0; round < 200; round++) {
+    masu_heap *fresh = masu_heap_create("fresh");
+    masu_heap_figures f;
+    size_t samples = read_profile().samples;
+    void *p = masu_heap_malloc(fresh, 100);
+    masu_heap_read(fresh, &f, sizeof f);
+    if (read_profile().samples == samples) { /* else what samples come from is ready as well */
+      EXPECT_EQ(f.blocks, 1u);
+      EXPECT_EQ(f.live, masu_malloc_usable_size(p));
+      known++;
+    }
+    masu_heap_destroy(fresh);
+  }
+  EXPECT_GT(known, 100);
+}
+
 /* Samples count for the budget, and what they leave free can be had again. */
 TEST_F(ProfileHeaps, TheBudgetHolds) {
   enum { HARD = 256 * KIB };
