@@ -509,14 +509,14 @@ internal void os_fork_reset(void) {
 }
 
 static char **started_with;
-static const char *program_name = "";
+static char program_name[256]; /* a copy: programs write other titles over their arguments */
 
 internal void os_process_start(char **arguments, char **environment) {
   started_with = environment;
   find_initial_thread();
   if (arguments && arguments[0]) {
     const char *slash = strrchr(arguments[0], '/');
-    program_name = slash ? slash + 1 : arguments[0];
+    strncpy(program_name, slash ? slash + 1 : arguments[0], sizeof program_name - 1);
   }
 }
 

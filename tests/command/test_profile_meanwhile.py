@@ -261,6 +261,18 @@ def test_a_limit_for_files_does_not_end_the_program(masu, told, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_program_that_gives_itself_another_title(masu, compile_program, tmp_path):
+    """As servers do, over their arguments: its files keep its name."""
+    program = compile_program(
+        "#include <stdlib.h>\n#include <string.h>\n"
+        'int main(int n, char **words) { memset(words[0], \'/\', strlen(words[0])); strcpy(words[0], "a/b"); return malloc(5000) ? 3 : 4; }',
+        *APART,
+    )
+    result = masu("run", "--profile", "heap", *EXACT, "--", program, cwd=tmp_path)
+    assert result.returncode == 3, result.stderr
+    assert [re.sub(r"\d+", "N", path.name) for path in tmp_path.iterdir()] == ["program.N.heap.pb.gz"]
+
+
 # ---- Under bad conditions --------------------------------------------------------
 
 LIBRARY = r"""
