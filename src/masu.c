@@ -54,6 +54,7 @@
 #include "observe/pprof.c"
 #include "observe/profile.c"
 #include "observe/stack.c"
+#include "observe/unwind.c"
 #ifdef MASU_RECORD
 #include "observe/record.c"
 #endif

@@ -171,6 +171,32 @@ static void count_in_use(const record *r, int sign) {
   }
 }
 
+/* ---- Names of threads ---- */
+
+enum { NAME_BINS = 256 };
+static struct {
+  uintptr_t thread;
+  uint32_t read; /* ms */
+  char name[16];
+} names_read[NAME_BINS];
+
+static __thread uint32_t name_read; /* ms, when the thread last asked; 0: never */
+
+/* The system is asked every other millisecond at most, which is how long a thread may go on
+ * under its old name. Under the lock. */
+static const char *thread_name(uint64_t now) {
+  uintptr_t self = os_thread_self();
+  uint32_t ms = (uint32_t)(now / 1000000) | 1;
+  size_t bin = self * 0x9e3779b97f4a7c15 >> 56;
+  bool is_known = names_read[bin].thread == self && names_read[bin].read == name_read;
+  if (!is_known || name_read != ms) {
+    os_thread_read_name(names_read[bin].name);
+    names_read[bin].thread = self;
+    names_read[bin].read = name_read = ms;
+  }
+  return names_read[bin].name;
+}
+
 /* ---- The observer ---- */
 
 static void remember(record r, const origin *o) {
@@ -197,10 +223,10 @@ static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
   origin o;
   o.count = stack_capture(o.frame, STACK_MOST);
   o.labels = (profile_labels){0};
-  os_thread_read_name(o.labels.thread);
   strncpy(o.labels.heap, masu_heap_name(masu_heap_of(p)), sizeof o.labels.heap - 1);
   record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns()};
   bool busy = profiler_lock();
+  memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
   r.objects = 1 / budget_probability(drawn, profiler.all.interval);
   remember(r, &o);
   unsigned number = file_due(r.since);

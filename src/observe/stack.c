@@ -1,26 +1,65 @@
 #include "observe/stack.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <ucontext.h>
 #include <unwind.h>
 
+#include "observe/unwind.h"
 #include "os/os.h"
 
 enum {
   OWN_MOST = 16,        /* frames of masu itself */
   FRAME_MOST = 1 << 20, /* bytes between two frame pointers */
   FRAME_POINTER = 6,    /* the register's number in the tables (x86-64: rbp) */
+  COPY_MOST = 256,          /* bytes */
 };
 
-/* With the C library's _dl_find_object the unwinder takes no lock. */
+/* With the C library's _dl_find_object nobody takes a lock to find the tables. */
 #ifdef DLFO_STRUCT_HAS_EH_DBASE
-static bool has_tables(uintptr_t ip) {
-  struct dl_find_object found;
-  return _dl_find_object((void *)(ip - 1), &found) == 0;
+static bool find_object(uintptr_t address, struct dl_find_object *found) {
+  return _dl_find_object((void *)address, found) == 0;
 }
 enum { UNWINDS = true };
 #else
-static bool has_tables(uintptr_t ip) { return ip != 0; }
+struct dl_find_object {
+  void *dlfo_map_start, *dlfo_map_end, *dlfo_eh_frame;
+};
+static bool find_object(uintptr_t address, struct dl_find_object *found) {
+  *found = (struct dl_find_object){0};
+  return address != 0;
+}
 enum { UNWINDS = false };
+#endif
+
+/* Of one frame: the next instruction, the stack pointer, the frame pointer. */
+typedef struct stack_registers {
+  uintptr_t ip, sp, bp;
+} stack_registers;
+
+#if defined(__x86_64__) && defined(__LP64__)
+enum { HAS_RULES = UNWINDS };
+
+static ALWAYS_INLINE stack_registers registers_here(void) {
+  stack_registers r;
+  __asm__ volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
+                   : "=&r"(r.ip), "=&r"(r.sp), "=&r"(r.bp));
+  return r;
+}
+
+static stack_registers registers_of(const ucontext_t *context) {
+  const greg_t *all = context->uc_mcontext.gregs;
+  return (stack_registers){(uintptr_t)all[REG_RIP], (uintptr_t)all[REG_RSP], (uintptr_t)all[REG_RBP]};
+}
+#else
+enum { HAS_RULES = false };
+static stack_registers registers_here(void) { return (stack_registers){0}; }
+static stack_registers registers_of(const ucontext_t *context) {
+  (void)context;
+  return (stack_registers){0};
+}
 #endif
 
 #ifdef MASU_STATIC
@@ -42,52 +81,337 @@ static bool is_own_code(uintptr_t address) {
 
 #endif
 
+/* A program or library. stamp: what rules of its code are kept under; 0: none are. */
+typedef struct code_object {
+  uintptr_t start, end;
+  const uint8_t *header; /* .eh_frame_hdr */
+  uint64_t stamp;
+} code_object;
+
 typedef struct stack_walk {
   uintptr_t *frames;
   size_t count, most;
-  size_t own;             /* frames passed over */
-  uintptr_t ip, cfa, frame; /* of the last */
+  size_t own;          /* frames passed over */
+  bool shows_own;      /* passes over none */
+  stack_registers at;  /* the last frame */
+  code_object object;  /* that its code is in, or an earlier one's */
+  uintptr_t low, high; /* the thread's own stack, or nothing */
+  uint8_t *copy;       /* of COPY_MOST bytes: what was copied last */
+  size_t copy_size;
+  uintptr_t copy_of;
 } stack_walk;
 
+/* False: that was the last. */
 static bool add_frame(stack_walk *t, uintptr_t ip) {
-  if (t->count == 0 && is_own_code(ip) && t->own < OWN_MOST)
+  if (t->count == 0 && !t->shows_own && is_own_code(ip) && t->own < OWN_MOST)
     t->own++;
   else if (ip)
     t->frames[t->count++] = ip;
   return ip && t->count < t->most;
 }
 
+/* ---- The memory of a stack ---- */
+
+/* A thread's own stack is read as it is, from the stack pointer upwards. That it is there was
+ * asked of the system once, page by page from the top down, as far as walks have started: it
+ * is not unmapped while the thread lives. All else may be anything (stacks of coroutines and
+ * of signal handlers, what a wrong frame pointer says), and is copied by the system, which
+ * finds out. */
+
+enum { PROBES = 64 }; /* pages, for one walk */
+#define OWN_STACK_FAR (64 * MIB) /* so far below what is known it is no longer the same stack */
+
+static __thread uint32_t stack_pages; /* known, from the top down */
+
+static void find_own_stack(stack_walk *t) {
+  uintptr_t page = os_page(), top = os_thread_stack(), sp = t->at.sp;
+  uint32_t pages = stack_pages;
+  uintptr_t low = (top & ~(page - 1)) - pages * page;
+  for (int i = 0; sp < low && low - sp < OWN_STACK_FAR && i < PROBES; i++) {
+    if (!os_is_readable((void *)(low - sizeof(uint64_t))))
+      break;
+    low -= page;
+    pages++;
+  }
+  if (pages > stack_pages) /* a signal handler may have been here; both are right */
+    stack_pages = pages;
+  if (sp >= low && sp < top) {
+    t->low = sp;
+    t->high = top;
+  }
+}
+
+/* May be anywhere. */
+typedef uintptr_t __attribute__((may_alias, aligned(1))) stack_word;
+
+static NOINLINE bool read_elsewhere(stack_walk *t, uintptr_t at, uintptr_t *word) {
+  size_t skipped = at - t->copy_of;
+  if (at < t->copy_of || skipped > COPY_MOST || skipped + sizeof *word > t->copy_size) {
+    size_t page_left = os_page() - at % os_page();
+    t->copy_of = at;
+    t->copy_size = page_left < sizeof *word ? sizeof *word : min_size(COPY_MOST, page_left);
+    skipped = 0;
+    if (!os_read_memory((void *)at, t->copy, t->copy_size)) {
+      t->copy_size = 0;
+      return false;
+    }
+  }
+  *word = *(const stack_word *)(t->copy + skipped);
+  return true;
+}
+
+/* Not only of functions that sanitizers know. */
+__attribute__((no_sanitize("address", "thread"))) static bool read_word(stack_walk *t, uintptr_t at,
+                                                                        uintptr_t *word) {
+  if (UNLIKELY(at < t->low || at >= t->high))
+    return read_elsewhere(t, at, word);
+  *word = *(const stack_word *)at;
+  return true;
+}
+
+/* ---- Frame pointers ---- */
+
+/* The caller of code without tables. A frame pointer points at the caller's, the return
+ * address lies behind. False: this is none. */
+static bool follow_frame_pointer(stack_walk *t) {
+  stack_registers r = t->at, next;
+  if (r.bp < r.sp || r.bp - r.sp >= FRAME_MOST || r.bp % sizeof r.bp != 0 || !read_word(t, r.bp, &next.bp) ||
+      !read_word(t, r.bp + sizeof r.bp, &next.ip))
+    return false;
+  next.sp = r.bp + 2 * sizeof r.bp;
+  t->at = next;
+  return true;
+}
+
+static void follow_frame_pointers(stack_walk *t) {
+  while (t->count < t->most && follow_frame_pointer(t) && add_frame(t, t->at.ip))
+    ;
+}
+
+/* ---- Objects ---- */
+
+/* Rules are kept by address, and after dlclose other code may lie there. What tells it apart is
+ * the build id, a hash of the file's contents, which lies in memory beside the ELF header.
+ * Each walk asks the C library what is there now, so a rule is used only for the file that it
+ * was made from, in the same place. Rules of files without a build id are made each time. */
+
+static uint64_t mixed(uint64_t h, uint64_t n) {
+  h = (h ^ n) * 0x9e3779b97f4a7c15;
+  return h ^ h >> 32;
+}
+
+/* Its last words. */
+static uint64_t stamp_of_id(const char *id, size_t size, uintptr_t start) {
+  uint64_t first = *(const stack_word *)id, last = *(const stack_word *)(id + size - sizeof last);
+  return mixed(mixed(start, first), last) | 1;
+}
+
+/* Of the notes at p, which lie before `end`. 0: no build id. */
+static uint64_t stamp_of_notes(const char *p, const char *end, uintptr_t start) {
+  while ((size_t)(end - p) >= sizeof(ElfW(Nhdr)) + sizeof(uint64_t)) {
+    const ElfW(Nhdr) *note = (const void *)p;
+    size_t name = ROUND_UP((size_t)note->n_namesz, 4), size = ROUND_UP((size_t)note->n_descsz, 4);
+    if (name + size > (size_t)(end - p) - sizeof *note)
+      return 0;
+    const char *id = p + sizeof *note + name;
+    bool is_id = note->n_type == NT_GNU_BUILD_ID && name == 4 && !memcmp(note + 1, "GNU", 4);
+    if (is_id && size >= sizeof(uint64_t))
+      return stamp_of_id(id, size, start);
+    p = id + size;
+  }
+  return 0;
+}
+
+/* 0: what it is can't be told, as the file's first page is not where the mapping starts, or has
+ * no build id. */
+static uint64_t stamp_of(uintptr_t start, uintptr_t end) {
+  const ElfW(Ehdr) *head = (const void *)start;
+  const ElfW(Phdr) *part = (const void *)(head + 1);
+  const size_t page = os_page();
+  if (end - start < page || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_phoff != sizeof *head ||
+      head->e_phnum > (page - sizeof *head) / sizeof *part)
+    return 0;
+  for (const ElfW(Phdr) *after = part + head->e_phnum; part < after; part++) {
+    const char *notes = (const char *)start + part->p_offset;
+    if (part->p_type != PT_NOTE || part->p_offset >= page || part->p_filesz > page - part->p_offset)
+      continue;
+    uint64_t stamp = stamp_of_notes(notes, notes + part->p_filesz, start);
+    if (stamp)
+      return stamp;
+  }
+  return 0;
+}
+
+/* The program, masu and the C library stay as long as masu runs: nobody has to ask again
+ * what is there. */
+enum { LASTING = 3 };
+#define LASTING_STAMP ((uint64_t)1 << 63)
+static struct {
+  atomic_word start, end, header;
+} lasting[LASTING];
+static atomic_u32 lasting_known;
+
+/* By several threads at once: all write the same. */
+static COLD void find_lasting(void) {
+  const uintptr_t inside[LASTING] = {getauxval(AT_PHDR), (uintptr_t)&find_lasting, (uintptr_t)&getauxval};
+  for (size_t i = 0; i < LASTING; i++) {
+    struct dl_find_object found;
+    if (!inside[i] || !find_object(inside[i], &found))
+      continue;
+    store_relaxed(&lasting[i].header, (uintptr_t)found.dlfo_eh_frame);
+    store_relaxed(&lasting[i].end, (uintptr_t)found.dlfo_map_end);
+    store_relaxed(&lasting[i].start, (uintptr_t)found.dlfo_map_start);
+  }
+  store_release(&lasting_known, 1);
+}
+
+static bool is_lasting(uintptr_t address, code_object *o) {
+  if (UNLIKELY(!load_acquire(&lasting_known)))
+    find_lasting();
+  for (size_t i = 0; i < LASTING; i++) {
+    uintptr_t start = load_relaxed(&lasting[i].start), end = load_relaxed(&lasting[i].end);
+    if (address - start < end - start) {
+      *o = (code_object){start, end, (const uint8_t *)load_relaxed(&lasting[i].header), LASTING_STAMP};
+      return true;
+    }
+  }
+  return false;
+}
+
+/* What is on the stack is not unloaded, so within a walk an object stays what it is. */
+static bool object_of(stack_walk *t, uintptr_t address) {
+  code_object *o = &t->object;
+  struct dl_find_object found;
+  if (address - o->start < o->end - o->start || is_lasting(address, o))
+    return true;
+  if (!find_object(address, &found))
+    return false;
+  *o = (code_object){(uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end, found.dlfo_eh_frame, 0};
+  if (o->header)
+    o->stamp = stamp_of(o->start, o->end);
+  return true;
+}
+
+/* ---- Rules ---- */
+
+/* Each has its place by its key; others with the same place replace it. Both words are
+ * written and read one by one, without a lock, also by signal handlers: what does not belong
+ * together does not give the key. */
+enum { RULES_BITS = 14 };
+static struct kept_rule {
+  atomic_u64 check; /* mixed(0, rule) ^ key */
+  atomic_u64 rule;
+} kept_rules[1 << RULES_BITS];
+
+typedef union rule_word {
+  unwind_rule rule;
+  uint64_t word;
+} rule_word;
+_Static_assert(sizeof(rule_word) == sizeof(uint64_t), "a rule is one word");
+
+static unwind_rule rule_at(const code_object *o, uintptr_t ip, bool exact) {
+  uint64_t key = (2 * ip + exact) ^ o->stamp;
+  struct kept_rule *place = &kept_rules[key * 0x9e3779b97f4a7c15 >> (64 - RULES_BITS)];
+  rule_word r = {.word = load_relaxed(&place->rule)};
+  if (LIKELY(r.rule.kind && o->stamp && (load_relaxed(&place->check) ^ mixed(0, r.word)) == key))
+    return r.rule;
+  const unwind_object tables = {(const uint8_t *)o->start, (const uint8_t *)o->end, o->header};
+  r.rule = unwind_rule_of(&tables, ip, exact);
+  if (o->stamp) {
+    store_relaxed(&place->rule, r.word);
+    store_relaxed(&place->check, mixed(0, r.word) ^ key);
+  }
+  return r.rule;
+}
+
+/* ---- The walk by rules ---- */
+
+/* False: what the rule says can't be read. */
+static bool to_caller(stack_walk *t, unwind_rule rule) {
+  stack_registers r = t->at, next = r;
+  bool by_frame_pointer = rule.kind == UNWIND_RBP || rule.kind == UNWIND_AT_RBP;
+  uintptr_t cfa = (by_frame_pointer ? r.bp : r.sp) + (uintptr_t)(intptr_t)rule.cfa, behind = cfa + sizeof cfa;
+  if (rule.kind >= UNWIND_AT_RSP && !read_word(t, cfa, &cfa))
+    return false;
+  uintptr_t from = rule.saved == UNWIND_FROM_CFA ? cfa : rule.saved == UNWIND_FROM_RSP ? r.sp : r.bp;
+  if (rule.saved != UNWIND_SAME && !read_word(t, from + (uintptr_t)(intptr_t)rule.rbp, &next.bp))
+    next.bp = 0; /* tables say nonsense of it at a return; perhaps nobody asks */
+  if (!read_word(t, rule.kind == UNWIND_SIGNAL ? behind : cfa - sizeof cfa, &next.ip))
+    return false;
+  next.sp = cfa;
+  t->at = next;
+  return cfa != r.sp;
+}
+
+/* From t->at, which is added. exact: its ip is that of the next instruction and no return
+ * address; it is added as if it were one. False: there is a caller that no rule leads to. */
+static bool walk_by_rules(stack_walk *t, bool exact) {
+  while (t->at.ip && add_frame(t, t->at.ip + exact)) {
+    if (!object_of(t, t->at.ip - !exact)) { /* compiled at run time */
+      exact = false;
+      if (!follow_frame_pointer(t))
+        return true;
+      continue;
+    }
+    unwind_rule rule = rule_at(&t->object, t->at.ip, exact);
+    if (rule.kind == UNWIND_OTHER)
+      return false;
+    if (rule.kind == UNWIND_END)
+      return true;
+    if (!to_caller(t, rule)) /* other stacks can't be copied in some sandboxes */
+      return t->low != 0;
+    exact = rule.kind == UNWIND_SIGNAL;
+  }
+  return true;
+}
+
+/* ---- The walk of the compiler's runtime ---- */
+
 static _Unwind_Reason_Code see_frame(struct _Unwind_Context *context, void *any) {
   stack_walk *t = any;
-  t->ip = _Unwind_GetIP(context);
-  uintptr_t cfa = _Unwind_GetCFA(context);
-  bool moves = cfa != t->cfa || t->own <= 1;
-  t->cfa = cfa;
-  t->frame = _Unwind_GetGR(context, FRAME_POINTER);
-  return add_frame(t, t->ip) && moves ? _URC_NO_REASON : _URC_END_OF_STACK;
+  uintptr_t sp = _Unwind_GetCFA(context);
+  bool moves = sp != t->at.sp || t->own <= 1;
+  t->at = (stack_registers){_Unwind_GetIP(context), sp, _Unwind_GetGR(context, FRAME_POINTER)};
+  return add_frame(t, t->at.ip) && moves ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-/* From a frame pointer; `above` is the stack pointer there, or lower. */
-static void follow_frame_pointers(stack_walk *t, uintptr_t above) {
-  uintptr_t at = t->frame, pair[2]; /* the caller's frame pointer, the return address */
-  while (t->count < t->most && at >= above && at - above < FRAME_MOST &&
-         at % sizeof *pair == 0 && os_read_memory((void *)at, pair, sizeof pair) &&
-         add_frame(t, pair[1])) {
-    above = at + 1;
-    at = pair[0];
-  }
+static NOINLINE void walk_by_runtime(stack_walk *t) {
+  struct dl_find_object found;
+  if (UNWINDS)
+    _Unwind_Backtrace(see_frame, t);
+  else
+    t->at.sp = t->at.bp = (uintptr_t)__builtin_frame_address(0);
+  if (!UNWINDS || (t->at.ip && !find_object(t->at.ip - 1, &found)))
+    follow_frame_pointers(t);
 }
+
+/* ---- Stacks ---- */
 
 internal NOINLINE size_t stack_capture(uintptr_t *frames, size_t most) {
-  stack_walk t = {.frames = frames, .most = most};
-  if (UNWINDS) {
-    _Unwind_Backtrace(see_frame, &t);
-    if (t.ip && !has_tables(t.ip))
-      follow_frame_pointers(&t, t.cfa);
-  } else {
-    t.frame = (uintptr_t)__builtin_frame_address(0);
-    follow_frame_pointers(&t, t.frame);
+  uint8_t copy[COPY_MOST];
+  const stack_walk none = {.frames = frames, .most = most, .copy = copy};
+  stack_walk t = none;
+  t.at = registers_here();
+  if (HAS_RULES)
+    find_own_stack(&t);
+  if (!HAS_RULES || !walk_by_rules(&t, true)) {
+    t = none;
+    walk_by_runtime(&t);
   }
+  return t.count;
+}
+
+internal size_t stack_capture_from(const void *context, uintptr_t *frames, size_t most) {
+  uint8_t copy[COPY_MOST];
+  stack_walk t = {.frames = frames, .most = most, .copy = copy, .shows_own = true};
+  t.at = registers_of(context);
+  if (!t.at.ip || !most)
+    return 0;
+  find_own_stack(&t);
+  if (HAS_RULES)
+    walk_by_rules(&t, true);
+  else if (add_frame(&t, t.at.ip + 1))
+    follow_frame_pointers(&t);
   return t.count;
 }
 

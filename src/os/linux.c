@@ -208,6 +208,14 @@ internal bool os_read_memory(const void *from, void *to, size_t size) {
   return done == (long)size;
 }
 
+/* The kernel reads a set of signals before it finds that it was not told what to do with it. */
+internal bool os_is_readable(const void *p) {
+  int saved = errno;
+  bool is = syscall(SYS_rt_sigprocmask, ~0, p, NULL, sizeof(uint64_t)) == -1 && errno != EFAULT;
+  errno = saved;
+  return is;
+}
+
 enum { RESIDENT_STEP = 1024 }; /* pages */
 
 internal size_t os_resident_in(const void *start, size_t size) {
@@ -468,6 +476,9 @@ internal unsigned os_thread_id(void) { return (unsigned)syscall(SYS_gettid); }
  * asks, and two system calls are a tenth of a short life. */
 static uintptr_t initial_thread;
 
+/* Of the thread that the process started with: fork may leave another as the initial one. */
+static uintptr_t first_thread, first_stack;
+
 static void find_initial_thread(void) {
   initial_thread = syscall(SYS_gettid) == syscall(SYS_getpid) ? os_thread_self() : 0;
 }
@@ -475,6 +486,13 @@ static void find_initial_thread(void) {
 internal bool os_thread_is_initial(void) {
   return initial_thread ? os_thread_self() == initial_thread
                         : syscall(SYS_gettid) == syscall(SYS_getpid);
+}
+
+/* The C library puts what it knows of a thread above the thread's stack, but for the first one:
+ * there the kernel has put some random bytes. */
+internal uintptr_t os_thread_stack(void) {
+  uintptr_t self = os_thread_self();
+  return self == first_thread ? first_stack : self;
 }
 
 /* A directory has two links of its own and one for each directory in it. */
@@ -514,6 +532,8 @@ static char program_name[256]; /* a copy: programs write other titles over their
 internal void os_process_start(char **arguments, char **environment) {
   started_with = environment;
   find_initial_thread();
+  first_thread = initial_thread;
+  first_stack = getauxval(AT_RANDOM);
   if (arguments && arguments[0]) {
     const char *slash = strrchr(arguments[0], '/');
     strncpy(program_name, slash ? slash + 1 : arguments[0], sizeof program_name - 1);

@@ -64,6 +64,8 @@ internal void os_keep_from_fork(void *p, size_t size);
 internal bool os_clear_on_fork(void *p, size_t size);
 /* Copies memory of this process that may not be there. False: not all of it is. */
 internal bool os_read_memory(const void *from, void *to, size_t size);
+/* Can these eight bytes be read? They lie in one page. */
+internal bool os_is_readable(const void *p);
 /* Is the address space or the data segment of this process limited? */
 internal bool os_memory_limited(void);
 
@@ -79,6 +81,9 @@ internal uint64_t os_wall_ns(void);
 
 /* A value that tells live threads apart; never 0. */
 internal uintptr_t os_thread_self(void);
+/* An address above the frames of the calling thread on the stack that the system gave it, in the same
+ * mapping, which stays as long as the thread lives; any address, at its page. */
+internal uintptr_t os_thread_stack(void);
 /* Sleeps while *word == seen, at most timeout_ms (0: without limit). May return
  * early. */
 internal void os_wait(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms);

@@ -135,6 +135,42 @@ def test_lifetimes_are_of_what_was_freed(masu, profiles):
     one_usage_error(masu("profile", "--view", "lifetime", "--folded", profiles[4]), "lifetime")
 
 
+# Allocates under its first name and, some milliseconds of allocating later, under its second.
+RENAMED = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+static void *volatile kept[4];
+static long ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+static void *thread(void *nothing) {
+  pthread_setname_np(pthread_self(), "first");
+  kept[0] = malloc(40000);
+  pthread_setname_np(pthread_self(), "second");
+  for (long start = ms(); ms() < start + 5;) free(kept[3] = malloc(10));
+  kept[1] = malloc(80000);
+  return nothing;
+}
+int main(void) {
+  pthread_t t;
+  for (int i = 0; i < 2; i++) /* the second thread has the memory of the first */
+    if (pthread_create(&t, NULL, thread, NULL) || pthread_join(t, NULL)) return 1;
+  return 0;
+}
+"""
+
+
+def test_a_thread_is_renamed(masu, compile_program, tmp_path):
+    profiled(masu, tmp_path, compile_program(RENAMED, *APART), check=True)
+    stacks = folded(masu, "--view", "in-use", "--by", "thread", tmp_path / "it")
+    assert inside(stacks, "thread first") == 2 * 40
+    assert inside(stacks, "thread second") == 2 * 80
+
+
 def test_by_thread(masu, profiles):
     result = masu("profile", "--view", "in-use", "--by", "thread", profiles[4])
     assert re.search(r"400\.0 KiB +\d+\.\d % +100 +thread worker", result.stdout)
