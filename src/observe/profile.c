@@ -227,13 +227,33 @@ PUBLIC int masu_profile_start(size_t interval) {
 
 PUBLIC void masu_profile_stop(void) { store_relaxed(&budget_interval, 0); }
 
+static const pprof_type heap_types[] = {
+    {"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"},
+    {"peak_objects", "count"},  {"peak_space", "bytes"},  {"freed_objects", "count"}, {"lifetime", "nanoseconds"},
+};
+
+static const void *next_site(const pprof_source *source, const void *last, pprof_stack *stack) {
+  const profile_site *s = last ? ((const profile_site *)last)->next : profiler.all.sites;
+  (void)source;
+  if (!s)
+    return NULL;
+  amount peak = profile_at_peak(&profiler.all, s);
+  *stack = (pprof_stack){s->frame, s->frame_count, s->thread,
+                         {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes,
+                          peak.objects, peak.bytes, s->freed.objects, s->freed.bytes}};
+  return s;
+}
+
 PUBLIC int masu_profile_write(const char *path) {
   if (!profiler.bins)
     return EINVAL;
   buffer maps = {0}, out = {0};
   pprof_read_maps(&maps);
   bool busy = profiler_lock();
-  bool done = pprof_encode(&profiler.all, &maps, &out);
+  const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
+                               .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
+                               .started = profiler.all.started, .started_wall = profiler.all.started_wall, .next = next_site};
+  bool done = pprof_encode(&source, &maps, &out);
   profiler_unlock(busy);
   int why = done ? os_file_write(path, out.at, out.size) : ENOMEM;
   buffer_drop(&maps);
@@ -274,13 +294,21 @@ PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
 
 static char profile_folder[4096]; /* with the slash; "": where the process is */
 
-/* number 0: the last one. */
-static void write_numbered(unsigned number) {
+internal bool profile_find_folder(void) {
+  const char *wanted = os_environment("MASU_PROFILE");
+  if (wanted && *wanted && snprintf(profile_folder, sizeof profile_folder, "%s/", wanted) >= (int)sizeof profile_folder) {
+    report("MASU_PROFILE: the path is too long");
+    return false;
+  }
+  return true;
+}
+
+internal void profile_write_file(const char *kind, unsigned number, int (*write_to)(const char *path)) {
   char path[sizeof profile_folder + 300], between[16] = "";
   if (number)
     snprintf(between, sizeof between, "-%04u", number);
-  snprintf(path, sizeof path, "%s%.200s.%d%s.heap.pb", profile_folder, os_program_name(), os_process_id(), between);
-  int why = masu_profile_write(path);
+  snprintf(path, sizeof path, "%s%.200s.%d%s.%s.pb", profile_folder, os_program_name(), os_process_id(), between, kind);
+  int why = write_to(path);
   if (why)
     report("the profile was not written to %s: %s", path, strerror(why));
 }
@@ -297,18 +325,13 @@ static void write_if_due(void) {
   }
   profiler_unlock(busy);
   if (number)
-    write_numbered(number);
+    profile_write_file("heap", number, masu_profile_write);
 }
 
 internal void profile_begin(void) {
   uint64_t interval = option_get(OPTION_profile);
-  const char *wanted = os_environment("MASU_PROFILE");
-  if (!interval)
+  if (!interval || !profile_find_folder())
     return;
-  if (wanted && *wanted && snprintf(profile_folder, sizeof profile_folder, "%s/", wanted) >= (int)sizeof profile_folder) {
-    report("MASU_PROFILE: the path is too long");
-    return;
-  }
   profiler.written = os_now_ns();
   int why = masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
   if (why)
@@ -318,7 +341,7 @@ internal void profile_begin(void) {
 internal void profile_end(void) {
   static atomic_u32 ended;
   if (option_get(OPTION_profile) && profiler.bins && !thread_busy && !exchange_acq_rel(&ended, 1))
-    write_numbered(0);
+    profile_write_file("heap", 0, masu_profile_write);
 }
 
 __attribute__((destructor)) static void profiled_program_exits(void) { profile_end(); }

@@ -1,6 +1,7 @@
 #include "observe/stack.h"
 
 #include <dlfcn.h>
+#include <ucontext.h>
 #include <unwind.h>
 
 #include "os/os.h"
@@ -89,6 +90,46 @@ internal NOINLINE size_t stack_capture(uintptr_t *frames, size_t most) {
     follow_frame_pointers(&t, t.frame);
   }
   return t.count;
+}
+
+/* ---- From a signal handler ---- */
+
+typedef struct interrupted_walk {
+  stack_walk walk;
+  uintptr_t at; /* where the code was interrupted */
+} interrupted_walk;
+
+/* The frames of the handler and the kernel's come first. */
+static _Unwind_Reason_Code see_interrupted_frame(struct _Unwind_Context *context, void *any) {
+  interrupted_walk *i = any;
+  stack_walk *t = &i->walk;
+  uintptr_t ip = _Unwind_GetIP(context), cfa = _Unwind_GetCFA(context);
+  if (!t->count && ip != i->at)
+    return _URC_NO_REASON;
+  bool moves = cfa != t->cfa;
+  t->ip = ip;
+  t->cfa = cfa;
+  t->frame = _Unwind_GetGR(context, FRAME_POINTER);
+  t->frames[t->count] = ip + !t->count;
+  t->count += ip != 0;
+  return ip && moves && t->count < t->most ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+internal NOINLINE size_t stack_capture_from(const void *context, uintptr_t *frames, size_t most) {
+  const greg_t *registers = ((const ucontext_t *)context)->uc_mcontext.gregs;
+  interrupted_walk i = {{.frames = frames, .most = most}, (uintptr_t)registers[REG_RIP]};
+  stack_walk *t = &i.walk;
+  if (UNWINDS)
+    _Unwind_Backtrace(see_interrupted_frame, &i);
+  if (!t->count) {
+    t->ip = 0;
+    frames[t->count++] = i.at + 1;
+    t->cfa = (uintptr_t)registers[REG_RSP];
+    t->frame = (uintptr_t)registers[REG_RBP];
+  }
+  if (!t->ip || !has_tables(t->ip))
+    follow_frame_pointers(t, t->cfa);
+  return t->count;
 }
 
 internal uint64_t stack_hash(const uintptr_t *frames, size_t count) {

@@ -17,6 +17,10 @@ enum { STACK_MOST = 64 };
 
 /* Return addresses from the innermost outwards, masu's own left out; returns how many. */
 internal size_t stack_capture(uintptr_t *frames, size_t most);
+/* The same of the code that a signal interrupted, in that thread; `context` is what the handler
+ * was given. With masu's own. The innermost address is that behind the interrupted instruction's first
+ * byte, so that it counts as a return address does. */
+internal size_t stack_capture_from(const void *context, uintptr_t *frames, size_t most);
 /* Never 0. */
 internal uint64_t stack_hash(const uintptr_t *frames, size_t count);
 
