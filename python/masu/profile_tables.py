@@ -1,4 +1,4 @@
-"""Heap profiles as tables for a terminal."""
+"""Heap and CPU profiles as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,30 @@ from collections import Counter
 from rich.table import Table
 from rich.text import Text
 
-from masu.profile import VIEWS, Heap, duration, size
+from masu.profile import VIEWS, Heap, amount, duration, size
+from masu.profile_cpu import WORTH, callers
 
-TITLES = {"in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes"}
+TITLES = {
+    "in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes", "cpu": "CPU time",
+}  # fmt: skip
+
+
+def growth_of(view: str) -> str:
+    return "growth of " + (TITLES[view] if view == "cpu" else f"what is {TITLES[view]}")
+
+
+def interval(heap: Heap) -> str:
+    """Between two samples, on average."""
+    return f"{duration(heap.interval * 1e-9)} of a thread's CPU time" if heap.is_cpu else size(heap.interval)
 
 
 def summary(heap: Heap) -> str:
+    if heap.is_cpu:
+        told = f"{amount('cpu', heap.total('cpu'))} of CPU time in {heap.total('samples'):,} samples"
+        return told + (f", in {duration(heap.seconds)}" if heap.seconds else "")
     parts = [
         f"{size(heap.total(VIEWS[view][0]))} {title}"
-        for view, title in TITLES.items() if view != "lifetime" and VIEWS[view][0] in heap.types
+        for view, title in TITLES.items() if view not in ("lifetime", "cpu") and VIEWS[view][0] in heap.types
     ]  # fmt: skip
     return ", ".join(parts) + (f", in {duration(heap.seconds)}" if heap.seconds else "")
 
@@ -31,7 +46,7 @@ def functions(heap: Heap, view: str, *, by_thread: bool, cumulative: bool, count
         if view == "lifetime":
             return [f"{values[blocks]:,}", _mean_life(values, weight, blocks)]
         share = [] if growth else [f"{100 * values[weight] / whole:.1f} %" if whole else ""]
-        return [_amount(values[weight], growth), *share]
+        return [_amount(view, values[weight], growth), *share]
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for side in ["flat"] if by_thread else ["flat", "cum"]:
@@ -39,7 +54,7 @@ def functions(heap: Heap, view: str, *, by_thread: bool, cumulative: bool, count
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
     if view != "lifetime":
-        table.add_column("flat blocks", justify="right", no_wrap=True)
+        table.add_column("flat samples" if view == "cpu" else "flat blocks", justify="right", no_wrap=True)
     table.add_column("thread" if by_thread else "function", overflow="fold")
     for row in rows[:count]:
         sides = [row.flat] if by_thread else [row.flat, row.total]
@@ -56,15 +71,30 @@ def sites(heap: Heap, view: str, count: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(TITLES[view], justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("call site, and who called it", overflow="fold")
+    table.add_column("function, and who called it" if view == "cpu" else "call site, and who called it", overflow="fold")
     for frames, value in heap.sites(weight).most_common(count):
         if value > 0:
-            table.add_row(size(value), f"{100 * value / whole:.1f} %", Text(" < ".join(reversed(frames))))
+            table.add_row(amount(view, value), f"{100 * value / whole:.1f} %", Text(" < ".join(reversed(frames))))
     return table
 
 
-def _amount(n: int, growth: bool) -> str:
-    return ("+" if growth and n > 0 else "") + size(n)
+def allocating(heap: Heap, count: int) -> Table:
+    """Of CPU time: who calls malloc and free."""
+    whole = heap.total("cpu")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("time", "share", "taking", "freeing", "resizing"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("function, and who called it", overflow="fold")
+    table.add_column("what may help", overflow="fold")
+    for caller in callers(heap)[:count]:
+        parts = [amount("cpu", n) for n in (caller.takes, caller.gives, caller.resizes)]
+        advice = caller.advice() if caller.total > WORTH * whole else ""
+        table.add_row(amount("cpu", caller.total), f"{100 * caller.total / whole:.1f} %", *parts, Text(caller.chain), Text(advice))
+    return table
+
+
+def _amount(view: str, n: int, growth: bool) -> str:
+    return ("+" if growth and n > 0 else "") + amount(view, n)
 
 
 def _mean_life(values: Counter[str], weight: str, blocks: str) -> str:

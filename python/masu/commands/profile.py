@@ -11,19 +11,19 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 
 
 @click.command(cls=Command, example="masu profile python3.4242.heap.pb.gz")
-@click.option("--view", type=click.Choice(["in-use", "allocated", "peak", "lifetime"]),
-              help="What to show; else what is in use at the end or, if that is little, at the peak.")  # fmt: skip
+@click.option("--view", type=click.Choice(["in-use", "allocated", "peak", "lifetime", "cpu"]),
+              help="What to show; else what is in use at the end or, if that is little, at the peak. A CPU profile has only cpu.")  # fmt: skip
 @click.option("--by", type=click.Choice(["function", "thread"]), default="function", help="Sum up by that.")
 @click.option("--cumulative", is_flag=True, help="Sort by what a function and those that it calls have.")
 @click.option("-n", "count", type=click.IntRange(min=1), default=20, metavar="ROWS", help="So many rows; else 20.")
-@click.option("--folded", is_flag=True, help="Write folded stacks with KiB, for flamegraph.pl, inferno, speedscope.")
+@click.option("--folded", is_flag=True, help="Write folded stacks with KiB or milliseconds, for flamegraph.pl, inferno, speedscope.")
 @click.option("--html", is_flag=True, help="Write a page with a flame graph.")
 @click.option("-o", "output", type=ResultFile(), help="Where to; else FILE.html, and stdout for --folded.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("later", type=click.Path(path_type=Path), required=False)
 def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: bool, output, file: Path, later) -> None:
-    """Shows a heap profile of `masu run --profile heap`, or any in the format of pprof; with a second FILE the
-    growth from the first to the second."""
+    """Shows a profile of `masu run --profile heap` or `--profile cpu`, or any of these kinds in the format of pprof; with
+    a second FILE the growth from the first to the second."""
     from masu import profile as profiles
 
     if folded and html:
@@ -35,7 +35,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
     heaps = [_heap(path, by_thread) for path in files]
     last, growth = heaps[-1], heaps[1].minus(heaps[0]) if later else None
     shown = growth or last
-    view = view or ("in-use" if later else last.telling())
+    view = view or ("in-use" if later and not last.is_cpu else last.telling())
     for path, one in zip(files, heaps):
         try:
             weight, _ = one.kinds(view)
@@ -77,12 +77,23 @@ def _show(file: Path, later, shown, last, view: str, *, by_thread: bool, cumulat
     from rich.console import Console
 
     from masu import profile_tables as tables
+    from masu.profile_cpu import NEXT, unsampled, verdict
 
     console = Console(highlight=False) if Console().is_terminal else Console(width=200, highlight=False)
-    what = f"growth of what is {tables.TITLES[view]}" if later else tables.TITLES[view]
+    what = tables.growth_of(view) if later else tables.TITLES[view]
     console.print(f"{file} to {later}" if later else str(file), style="bold", markup=False)
-    console.print((f"{later}: " if later else "") + tables.summary(last) + (f"; a sample every {tables.size(last.interval)}" if last.interval else ""), markup=False)
+    console.print((f"{later}: " if later else "") + tables.summary(last) + (f"; a sample every {tables.interval(last)}" if last.interval else ""), markup=False)
     console.print(f"\n{what}:", markup=False)
     console.print(
         tables.functions(shown, view, by_thread=by_thread, cumulative=cumulative, count=count, growth=bool(later))
     )
+    if view != "cpu" or later:
+        return
+    if unsampled(last):
+        console.print(unsampled(last), markup=False)
+    console.print("\ntime in malloc and free:", markup=False)
+    console.print(verdict(last), markup=False)
+    table = tables.allocating(last, count)
+    if table.row_count:
+        console.print(table)
+        console.print(NEXT, markup=False)
