@@ -73,8 +73,9 @@ MASU_API size_t masu_heap_trim(masu_heap *heap);
 typedef struct masu_heap_figures {
   size_t used;         /* bytes that the heap has touched: what the budget counts */
   size_t peak;         /* the most that `used` ever was */
-  size_t live;         /* bytes of blocks in use, and of blocks that other threads hold ready: for
-                          each thread and size class at most those of one slab */
+  size_t live;         /* bytes of blocks in use, and of blocks that other threads, and the heap
+                          profiler while it runs, hold ready: for each of them and each size
+                          class at most those of one slab */
   size_t blocks;       /* their number */
   size_t soft, hard;   /* the budget; 0: no limit */
   uint64_t refused;    /* allocations that the hard limit turned away */

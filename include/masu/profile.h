@@ -10,8 +10,9 @@
  * paths of malloc and free have no instruction for it, so that it can stay on; what one sample
  * costs is written in docs/profiling.md.
  *
- * masu run --profile heap, and the options profile and profile_every (docs/options.md), do
- * the same without a line of code. Sizes are bytes. Threads: any function, from any thread,
+ * masu run --profile heap, and the options profile, profile_every, profile_growth and
+ * profile_signal (docs/options.md), do the same without a line of code; masu profile --live asks
+ * a running process. Sizes are bytes. Threads: any function, from any thread,
  * but not from a signal handler.
  */
 #ifndef MASU_PROFILE_H
@@ -31,8 +32,8 @@ MASU_API int masu_profile_start(size_t interval);
 MASU_API void masu_profile_stop(void);
 /* Writes the profile in the format of pprof (profile.proto, not compressed). Its sample
  * types: objects and bytes that are in use, that were allocated since the start, and that were
- * in use when most was; objects freed, and the sum of their lifetimes. Labels: the name of the thread that
- * allocated. The file is whole or as it was before. Returns 0, EINVAL (never started) or
+ * in use when most was; objects freed, and the sum of their lifetimes; the sum of the ages of those
+ * in use. Labels: the name of the thread that allocated, and of the heap if it has one. The file is whole or as it was before. Returns 0, EINVAL (never started) or
  * what the system said. */
 MASU_API int masu_profile_write(const char *path);
 

@@ -22,12 +22,12 @@ NAME = re.compile(r"masu-(\d+)-(\d+)-(\d+)$")
 
 # Of the page's head, as in src/observe/live.h.
 ASKED, SEQUENCE, READ_NS, REQUEST, NUMBER, DONE, WHY, ANSWER = 32, 36, 40, 48, 52, 56, 60, 64
-COUNTS, MASU, PROGRAM, TABLES, COLUMNS = 72, 80, 96, 384, 1152
+COUNTS, MASU, PROGRAM, ARGUMENT, TABLES, COLUMNS = 72, 80, 96, 128, 384, 1152
 TABLE = struct.Struct("16s8I")
 COLUMN = struct.Struct("16sII56s")
 
 TEXT, LABEL, COUNT, BYTES, COUNT_SUM, BYTES_SUM = range(6)
-PURGE, MEASURE = 1, 2
+PURGE, MEASURE, PROFILE, SAMPLE = 1, 2, 3, 4
 
 PATIENCE_S = 5.0
 FUTEX_WAKE = 1
@@ -36,6 +36,14 @@ SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine()
 
 class NotLive(Exception):
     """Why there are no figures, in one line."""
+
+
+class Refused(NotLive):
+    """A request that the process could not fulfil."""
+
+    def __init__(self, pid: int, why: int):
+        super().__init__(f"process {pid}: {os.strerror(why)}")
+        self.why = why
 
 
 @dataclass
@@ -116,8 +124,8 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def _where(pid: int) -> tuple[str, int]:
-    """The path of the page, as the process sees it, and its inode."""
+def _where(pid: int, start: str = "masu run --live") -> tuple[str, int]:
+    """The path of the page, as the process sees it, and its inode. start: how to get one."""
     if has_ended(pid):
         raise NotLive(f"there is no process {pid}")
     try:
@@ -134,12 +142,12 @@ def _where(pid: int) -> tuple[str, int]:
             return path.removesuffix(" (deleted)"), int(words[4])
         runs_on_masu |= "/libmasu" in path
     if runs_on_masu:
-        raise NotLive(f"process {pid} runs on masu without the option live; start it by: masu run --live -- PROGRAM")
+        raise NotLive(f"process {pid} runs on masu without the option live; start it by: {start} -- PROGRAM")
     raise NotLive(f"process {pid} does not run on masu")
 
 
-def _open(pid: int) -> int:
-    path, inode = _where(pid)
+def _open(pid: int, start: str) -> int:
+    path, inode = _where(pid, start)
     for name in (f"/proc/{pid}/root{path}", path):  # the first also from outside of a container
         try:
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -154,14 +162,14 @@ def _open(pid: int) -> int:
 
 
 class Page:
-    def __init__(self, pid: int):
+    def __init__(self, pid: int, start: str = "masu run --live"):
         if SYS_FUTEX is None:
             raise NotLive(f"not known for this processor: {platform.machine()}")
         self.pid = pid
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._file = _open(pid)
+        self._file = _open(pid, start)
         try:
-            size = os.fstat(self._file).st_size
+            size, self.user = os.fstat(self._file).st_size, os.fstat(self._file).st_uid
             if size < COLUMNS:
                 raise NotLive(f"process {pid} is only just starting")
             self._map = mmap.mmap(self._file, size)
@@ -218,7 +226,7 @@ class Page:
         finally:
             del word  # else the map can't be closed
 
-    def _wait(self, done) -> None:
+    def _wait(self, done, patience_s: float | None = None) -> None:
         """Rings until done() is true: another reader may have changed the word at the same moment."""
         start = time.monotonic()
         ring_at = start
@@ -229,7 +237,7 @@ class Page:
                 ring_at = now + 0.2
             if has_ended(self.pid):
                 raise NotLive(f"process {self.pid} has ended")
-            if now - start > PATIENCE_S:
+            if now - start > (patience_s or PATIENCE_S):
                 raise NotLive(f"process {self.pid} does not answer; is it stopped?")
             time.sleep(0.002)
 
@@ -265,17 +273,21 @@ class Page:
             return _text(copy[at : at + 32])
         return struct.unpack_from("Q", copy, at)[0]
 
-    def request(self, kind: int) -> int:
+    def request(self, kind: int, argument: str = "", patience_s: float | None = None) -> int:
         """The answer. Requests of several readers come one after the other."""
+        text = os.fsencode(argument) + b"\0"
+        if len(text) > TABLES - ARGUMENT:
+            raise NotLive(f"{argument}: longer than the {TABLES - ARGUMENT - 1} bytes that there is room for")
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             number = (self._number(DONE) + 1) & 0xFFFFFFFF
+            self._map[ARGUMENT : ARGUMENT + len(text)] = text
             struct.pack_into("I", self._map, REQUEST, kind)
             struct.pack_into("I", self._map, NUMBER, number)
-            self._wait(lambda: self._number(DONE) == number)
+            self._wait(lambda: self._number(DONE) == number, patience_s)
             why = self._number(WHY)
             if why:
-                raise NotLive(f"process {self.pid}: {os.strerror(why)}")
+                raise Refused(self.pid, why)
             return self._number(ANSWER, "Q")
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)

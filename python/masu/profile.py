@@ -19,6 +19,7 @@ VIEWS = {
     "allocated": ("alloc_space", "alloc_objects"),
     "peak": ("peak_space", "peak_objects"),
     "lifetime": ("lifetime", "freed_objects"),
+    "suspects": ("inuse_age", "inuse_objects"),
     "cpu": ("cpu", "samples"),
 }
 """What a view weighs, and its count of blocks or samples: sample types."""
@@ -32,7 +33,7 @@ DEEPER = "[deeper calls]"
 USED = re.compile(r"used (\d+) ns, lost (\d+) samples")
 """The comment in a CPU profile."""
 OWN = re.compile(
-    r"stack_capture|observe_taken|sampled_|operator new|"
+    r"stack_capture|observe_taken|sampled_|operator new|masu_\w|limb_|form_take|"
     r"(masu_|__libc_|__)?(malloc|calloc|realloc|aligned|memalign|posix_memalign|p?valloc|take_large)"
 )
 """Of masu, where it is part of the program: the innermost frames from stack_capture on."""
@@ -106,6 +107,16 @@ class Row:
 
 
 @dataclass
+class Suspect:
+    """A call site."""
+
+    frames: tuple[str, ...]
+    bytes: float
+    values: Counter[str]
+    growth: int | None
+
+
+@dataclass
 class Heap:
     """Estimates."""
 
@@ -153,6 +164,21 @@ class Heap:
             sites[frames[-SITE_FRAMES:]] += values[kind]
         return sites
 
+    def suspects(self, growth: Heap | None = None) -> list[Suspect]:
+        """Sites whose blocks in use are older than its freed ones became, those with most bytes first. With the
+        growth since an earlier profile only what grew counts."""
+        sites: dict[tuple[str, ...], Counter[str]] = {}
+        for frames, values in self.stacks.items():
+            sites.setdefault(frames[-SITE_FRAMES:], Counter()).update(values)
+        grown = growth.sites("inuse_space") if growth else {}
+        found = []
+        for frames, values in sites.items():
+            more = grown.get(frames, 0) if growth else None
+            held = values["inuse_space"] if more is None else max(0, min(more, values["inuse_space"]))
+            if suspected := held * _overdue(values):
+                found.append(Suspect(frames, suspected, values, more))
+        return sorted(found, key=lambda s: (-s.bytes, s.frames))
+
     def minus(self, before: Heap) -> Heap:
         stacks = {frames: Counter(values) for frames, values in self.stacks.items()}
         for frames, values in before.stacks.items():
@@ -164,6 +190,17 @@ class Heap:
         return self.types.issuperset(VIEWS["cpu"])
 
 
+def _overdue(values: Counter[str]) -> float:
+    """The part of the blocks in use that is older than blocks of their site become. Blocks that live by chance
+    are as old on average as those that are freed become: none of them. Where none was ever freed: all."""
+    age = mean(values, "inuse_age", "inuse_objects")
+    return max(0.0, 1 - mean(values, "lifetime", "freed_objects") / age) if age else 0.0
+
+
+def mean(values: Counter[str], sum_: str, count: str) -> float:
+    return values[sum_] / values[count] if values[count] else 0.0
+
+
 def load(path: Path) -> tuple[object, list[str]]:
     """The profile in a file, with names, and the files that were not used for them."""
     try:
@@ -173,7 +210,8 @@ def load(path: Path) -> tuple[object, list[str]]:
     return profile, symbolize(profile)
 
 
-def heap(profile, by_thread: bool = False) -> Heap:
+def heap(profile, by: str = "function") -> Heap:
+    """by: "thread" or "heap": stacks begin with its name."""
     strings = Strings(profile)
     types = [strings[t.type] for t in profile.sample_type]
     name_of = _location_names(profile, strings)
@@ -182,9 +220,9 @@ def heap(profile, by_thread: bool = False) -> Heap:
         frames = [name for id in reversed(sample.location_id) for name in name_of[id]] or ["?"]
         if len(sample.location_id) == CUT and frames[0] != DEEPER:
             frames.insert(0, DEEPER)
-        if by_thread:
-            thread = next((strings[l.str] for l in sample.label if strings[l.key] == "thread"), "")
-            frames.insert(0, f"thread {thread or '?'}")
+        if by != "function":
+            name = next((strings[l.str] for l in sample.label if strings[l.key] == by), "")
+            frames.insert(0, f"{by} {name or '?'}" if name or by == "thread" else "general memory")
         values = stacks.setdefault(tuple(frames), Counter())
         for kind, value in zip(types, sample.value):
             values[kind] += value

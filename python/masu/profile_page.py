@@ -7,7 +7,7 @@ from pathlib import Path
 
 from masu.profile import VIEWS, Heap, amount, tree
 from masu.profile_cpu import NEXT, WORTH, callers, unsampled, verdict
-from masu.profile_tables import TITLES, growth_of, interval, summary
+from masu.profile_tables import MEMORY, TITLES, growth_of, interval, summary
 
 CALLERS = 40
 
@@ -24,8 +24,8 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
         for frames, values in growth.stacks.items():
             stacks.setdefault(frames, Counter()).update({"growth": values[weight], "growth_objects": values[blocks]})
         views.append({"name": "growth", "title": growth_of(view), "kinds": ("growth", "growth_objects")})
-    first = "growth" if growth else view if view != "lifetime" else heap.telling()
-    kinds = [kind for v in views for kind in v["kinds"]] + ([] if heap.is_cpu else list(VIEWS["lifetime"]))
+    first = "growth" if growth else view if view in MEMORY else heap.telling()
+    kinds = [kind for v in views for kind in v["kinds"]] + ([] if heap.is_cpu else [*VIEWS["lifetime"], *VIEWS["suspects"]])
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
     )

@@ -7,12 +7,15 @@ from collections import Counter
 from rich.table import Table
 from rich.text import Text
 
-from masu.profile import VIEWS, Heap, amount, duration, size
+from masu.profile import VIEWS, Heap, amount, duration, mean, size
 from masu.profile_cpu import WORTH, callers
 
 TITLES = {
-    "in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes", "cpu": "CPU time",
+    "in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes",
+    "suspects": "suspects", "cpu": "CPU time",
 }  # fmt: skip
+MEMORY = ("in-use", "peak", "allocated")
+"""Views whose values are bytes."""
 
 
 def growth_of(view: str) -> str:
@@ -30,16 +33,17 @@ def summary(heap: Heap) -> str:
         return told + (f", in {duration(heap.seconds)}" if heap.seconds else "")
     parts = [
         f"{size(heap.total(VIEWS[view][0]))} {title}"
-        for view, title in TITLES.items() if view not in ("lifetime", "cpu") and VIEWS[view][0] in heap.types
+        for view, title in TITLES.items() if view in MEMORY and VIEWS[view][0] in heap.types
     ]  # fmt: skip
     return ", ".join(parts) + (f", in {duration(heap.seconds)}" if heap.seconds else "")
 
 
-def functions(heap: Heap, view: str, *, by_thread: bool, cumulative: bool, count: int, growth: bool) -> Table:
+def functions(heap: Heap, view: str, *, by: str, cumulative: bool, count: int, growth: bool) -> Table:
     """Those with most first; of growth what shrank comes last."""
+    outermost = by != "function"
     weight, blocks = heap.kinds(view)
     rank, whole = blocks if view == "lifetime" else weight, heap.total(weight)
-    rows = [row for row in heap.rows(by_thread) if row.total[rank] or row.flat[rank]]
+    rows = [row for row in heap.rows(outermost) if row.total[rank] or row.flat[rank]]
     rows.sort(key=lambda r: ((r.total if cumulative else r.flat)[rank], r.total[rank], r.name), reverse=True)
 
     def cells(values: Counter[str]) -> list[str]:
@@ -49,15 +53,15 @@ def functions(heap: Heap, view: str, *, by_thread: bool, cumulative: bool, count
         return [_amount(view, values[weight], growth), *share]
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for side in ["flat"] if by_thread else ["flat", "cum"]:
+    for side in ["flat"] if outermost else ["flat", "cum"]:
         columns = [f"{side} freed", f"{side} life"] if view == "lifetime" else [side] if growth else [side, f"{side} share"]
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
     if view != "lifetime":
         table.add_column("flat samples" if view == "cpu" else "flat blocks", justify="right", no_wrap=True)
-    table.add_column("thread" if by_thread else "function", overflow="fold")
+    table.add_column(by, overflow="fold")
     for row in rows[:count]:
-        sides = [row.flat] if by_thread else [row.flat, row.total]
+        sides = [row.flat] if outermost else [row.flat, row.total]
         last = [] if view == "lifetime" else [f"{row.flat[blocks]:+,}" if growth else f"{row.flat[blocks]:,}"]
         table.add_row(*(c for side in sides for c in cells(side)), *last, Text(row.name))
     if len(rows) > count:
@@ -93,9 +97,26 @@ def allocating(heap: Heap, count: int) -> Table:
     return table
 
 
+def suspects(heap: Heap, growth: Heap | None, count: int) -> Table:
+    found = heap.suspects(growth)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ["suspected", "in use", *["growth"] * bool(growth), "blocks", "mean age", "freed after"]:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("call site, and who called it", overflow="fold")
+    for one in found[:count]:
+        values = one.values
+        more = [] if one.growth is None else [_amount("in-use", one.growth, True)]
+        age, life = mean(values, "inuse_age", "inuse_objects"), _mean_life(values, "lifetime", "freed_objects")
+        table.add_row(size(one.bytes), size(values["inuse_space"]), *more, f"{values['inuse_objects']:,}", duration(age * 1e-9),
+                      life or "never", Text(" < ".join(reversed(one.frames))))  # fmt: skip
+    if len(found) > count:
+        table.add_row(*[""] * (len(table.columns) - 1), Text(f"... and {len(found) - count:,} more", style="dim"))
+    return table
+
+
 def _amount(view: str, n: int, growth: bool) -> str:
     return ("+" if growth and n > 0 else "") + amount(view, n)
 
 
 def _mean_life(values: Counter[str], weight: str, blocks: str) -> str:
-    return duration(values[weight] * 1e-9 / values[blocks]) if values[blocks] else ""
+    return duration(mean(values, weight, blocks) * 1e-9) if values[blocks] else ""

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "api/malloc.h"
+#include "api/sampled.h"
 #include "heap/roster.h"
 #include "os/lock.h"
 
@@ -95,16 +96,30 @@ static void limb_reclaim(heap *l) {
   heap_tidy(l);
 }
 
-static void *limb_take(heap *l, unsigned size_class) {
+/* The next block of the class, if it is to be looked at: what is in the hand is not. */
+static COLD block *limb_sample(heap *l, unsigned size_class) {
+  if (l->hot.hand[size_class] || !budget_due(l, size_class, class_size(size_class)))
+    return NULL;
+  return sampled_take(load_relaxed(&l->account), size_class);
+}
+
+static void *limb_take(heap *l, size_t size, unsigned size_class) {
+  account *a = load_relaxed(&l->account);
   heap *h = limb_enter(l);
-  block *b = heap_take_block(l, size_class);
+  block *b = UNLIKELY(load_relaxed(&budget_interval) != 0) ? limb_sample(l, size_class) : NULL;
+  bool sampled = b != NULL;
+  if (LIKELY(!sampled))
+    b = heap_take_block(l, size_class);
   if (UNLIKELY(!b)) {
     limb_reclaim(l);
+    sampled_reclaim(a);
     b = heap_take_block(l, size_class);
   }
   limb_leave(l, h);
   if (!b)
-    return out_of_budget(load_relaxed(&l->account));
+    return out_of_budget(a);
+  if (UNLIKELY(sampled))
+    sampled_tell(b, size, class_size(size_class), class_size(size_class));
   if (CHECKED)
     checked_take(b);
   return b;
@@ -117,9 +132,11 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   size_t charge = ROUND_UP(max_size(size, 1), SLICE_SIZE);
   heap *h = limb_enter(l);
   slab *s = NULL;
+  bool due = UNLIKELY(load_relaxed(&budget_interval) != 0) && budget_due(l, BUDGET_LARGE, charge);
   bool allowed = account_charge(a, charge);
   if (UNLIKELY(!allowed)) {
     limb_reclaim(l);
+    sampled_reclaim(a);
     allowed = account_charge(a, charge);
   }
   if (allowed) {
@@ -130,7 +147,11 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
       account_discharge(a, charge);
   }
   limb_leave(l, h);
-  return s ? s->start : out_of_budget(a);
+  if (!s)
+    return out_of_budget(a);
+  if (UNLIKELY(due))
+    sampled_large(s->start, size);
+  return s->start;
 }
 
 static heap *limb_to_use(account *a) {
@@ -145,7 +166,7 @@ internal NOINLINE void *limb_malloc_slow(account *a, size_t size) {
   heap *l = limb_to_use(a);
   if (!l)
     return out_of_budget(a);
-  void *p = size > SMALL_MAX ? limb_take_large(l, 1, size, &dirty) : limb_take(l, class_of(size));
+  void *p = size > SMALL_MAX ? limb_take_large(l, 1, size, &dirty) : limb_take(l, size, class_of(size));
   account_notice(a);
   return p;
 }
@@ -158,7 +179,7 @@ internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty
   if (c == CLASS_COUNT)
     return limb_take_large(l, align, max_size(size, 1), dirty);
   *dirty = size;
-  return limb_take(l, c);
+  return limb_take(l, size, c);
 }
 
 /* ---- Freeing ---- */
@@ -179,6 +200,7 @@ internal void limb_trim(account *a) {
   if (!own)
     return;
   heap *h = limb_enter(own);
+  sampled_reclaim(a);
   roster_repair();
   lock_take(LOCK_FORMS);
   for (heap *l = a->parked; l; l = l->parked)

@@ -77,7 +77,7 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
 
 /* The next block of the class is to be looked at. */
 static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class) {
-  block *b = sampled_take(size_class);
+  block *b = sampled_take(NULL, size_class);
   if (!b)
     return malloc_reclaiming(h, size_class);
   thread_leave(h);
@@ -180,7 +180,7 @@ internal void free_entered(heap *h, void *p) {
   slab *s = map_entry_descriptor(e);
   if (s->kind != SLAB_SMALL)
     give_large(s);
-  else if (sampled_is_tag(map_entry_tag(e)))
+  else if (sampled_is(s, map_entry_tag(e)))
     sampled_free(s, p);
   else if (!h || map_entry_tag(e) >= TAG_FIRST_LIMB)
     heap_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
@@ -296,7 +296,7 @@ static void *resize_large(slab *s, size_t size) {
   void *p = large_resize(s, size);
   thread_leave(h);
   account_discharge(a, p ? before + more - s->block_size : more);
-  if (UNLIKELY(load_relaxed(&budget_interval) || sampled) && p && !a)
+  if (UNLIKELY(load_relaxed(&budget_interval) || sampled) && p)
     sampled_large_resized(s, sampled, before, size);
   if (UNLIKELY(a != NULL))
     account_notice(a);

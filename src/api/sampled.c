@@ -12,7 +12,10 @@ internal void sample_start(const sample_observer *observer, uint64_t interval) {
   store_release(&budget_interval, interval);
 }
 
-internal bool sampled_is_tag(map_tag tag) { return tag == load_relaxed(&sampled_tag); }
+internal bool sampled_is(const slab *s, map_tag tag) {
+  return tag == load_relaxed(&sampled_tag) ||
+         (tag >= TAG_FIRST_LIMB && load_relaxed(&s->owner)->is_sampled);
+}
 
 /* ---- Telling ---- */
 
@@ -36,12 +39,15 @@ static void tell_freed(void *p) { load_acquire(&observer_now)->freed(p); }
 
 /* ---- Blocks of the size classes ---- */
 
-internal block *sampled_take(unsigned size_class) {
+internal block *sampled_take(account *a, unsigned size_class) {
   block *b = NULL;
   lock_take(LOCK_SAMPLES);
-  heap *h = roster_sampled();
+  heap *h = roster_sampled(a);
   if (h) {
-    store_relaxed(&sampled_tag, h->hot.tag);
+    if (a)
+      store_relaxed(&a->has_samples, 1);
+    else
+      store_relaxed(&sampled_tag, h->hot.tag);
     b = heap_take_block(h, size_class);
     heap_upkeep(h);
   }
@@ -52,6 +58,38 @@ internal block *sampled_take(unsigned size_class) {
 internal void sampled_free(slab *s, void *p) {
   tell_freed(p);
   heap_deliver(s, p, p, 1);
+}
+
+/* ---- Named heaps ---- */
+
+internal void sampled_reclaim(account *a) {
+  if (LIKELY(!load_relaxed(&a->has_samples)))
+    return;
+  lock_take(LOCK_SAMPLES);
+  if (a->sampled) {
+    heap_flush(a->sampled);
+    heap_tidy(a->sampled);
+  }
+  lock_drop(LOCK_SAMPLES);
+}
+
+/* Of a sampled slab all blocks: the observer knows which of them are on its record. A slab
+ * that a sender ended has no memory. */
+static void forget_slab(slab *s, void *a) {
+  if (heap_account_of(s) != a || map_entry_descriptor(map_get(s->start)) != s)
+    return;
+  if (s->kind != SLAB_SMALL) {
+    if (sampled_large_is(s))
+      sampled_large_free(s);
+  } else if (load_relaxed(&s->owner)->is_sampled) {
+    for (uint32_t i = 0; i < s->threaded; i++)
+      tell_freed(s->start + i * s->block_size);
+  }
+}
+
+internal void sampled_forget(account *a) {
+  if (UNLIKELY(load_relaxed(&a->has_samples)))
+    slab_for_each(forget_slab, a);
 }
 
 /* ---- Large blocks ---- */
@@ -80,11 +118,18 @@ static bool large_due(size_t size) {
 
 internal bool sampled_large_due(size_t size) { return large_due(ROUND_UP(size, SLICE_SIZE)); }
 
+static void mark_large(slab *s) {
+  account *a = heap_account_of(s);
+  s->waiting = 1;
+  if (UNLIKELY(a != NULL))
+    store_relaxed(&a->has_samples, 1);
+}
+
 internal void sampled_large(void *p, size_t size) {
   slab *s = map_entry_descriptor(map_get(p));
   if (s->kind == SLAB_NESTED)
     return;
-  s->waiting = 1;
+  mark_large(s);
   sampled_tell(p, size, s->block_size, s->block_size);
 }
 
@@ -103,6 +148,6 @@ internal bool sampled_large_resize(slab *s) {
 internal void sampled_large_resized(slab *s, bool was, size_t before, size_t size) {
   if (!was && (s->block_size <= before || !large_due(s->block_size - before)))
     return;
-  s->waiting = 1;
+  mark_large(s);
   sampled_tell(s->start, size, s->block_size, max_size(before, s->block_size));
 }

@@ -2,7 +2,8 @@
  *
  * Which they are, the budget of each heap says (heap/budget.h). Sampled blocks of the
  * size classes come from a heap of their own, which is no thread's: so its tag sends their
- * free to the slow path, where the observer hears of it. Large blocks bear a mark.
+ * free to the slow path, where the observer hears of it. Those of a named heap come from
+ * a limb of that kind, on its account. Large blocks bear a mark.
  *
  * The observer is called outside of all locks; it may allocate, and what it allocates is
  * not sampled. A block is told of before its caller has it, and again before its memory is
@@ -28,13 +29,18 @@ typedef struct sample_observer {
  * are freed. */
 internal void sample_start(const sample_observer *observer, uint64_t interval);
 
-/* A sampled block of the class, or NULL: then an ordinary one will do. Inside a slow path;
- * sampled_tell afterwards, outside. */
-internal block *sampled_take(unsigned size_class);
+/* A sampled block of the class, on the account (NULL: nobody's), or NULL: then an ordinary
+ * one will do. Inside a slow path; sampled_tell afterwards, outside. */
+internal block *sampled_take(account *a, unsigned size_class);
 internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn);
-/* A block of the sampled heap is freed. Inside a slow path. */
+/* A block of a sampled heap is freed. Inside a slow path. */
 internal void sampled_free(slab *s, void *p);
-internal bool sampled_is_tag(map_tag tag);
+/* Is a small slab, whose entries have that tag, one of those? */
+internal bool sampled_is(const slab *s, map_tag tag);
+/* Gives back what is ready in the account's sampled blocks' limb. Inside a slow path, with no lock. */
+internal void sampled_reclaim(account *a);
+/* The account's memory is about to be released: tells of all its sampled blocks. Likewise. */
+internal void sampled_forget(account *a);
 
 /* The same for large blocks. Is the next one, of that size, to be sampled? */
 internal bool sampled_large_due(size_t size);

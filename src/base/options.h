@@ -27,7 +27,11 @@
   X(cpu, 0, 0, 1000,                                                           \
     "samples of the CPU profiler in a second of each thread's CPU time; 1: 100; 0: none") \
   X(profile_every, 0, 0, 86400,                                                \
-    "seconds between two files of a profiler; 0: one at the end")
+    "seconds between two files of a profiler; 0: one at the end")                \
+  X(profile_growth, 0, 0, 1048576,                                             \
+    "MiB by which what is in use grows until the heap profiler writes a file; 0: none") \
+  X(profile_signal, 0, 0, 64,                                                  \
+    "number of the signal on which the heap profiler writes a file; 0: none")
 
 typedef enum option {
 #define OPTION_ENUM(name, initial, low, high, meaning) OPTION_##name,

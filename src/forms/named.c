@@ -5,6 +5,7 @@
 
 #include "api/fast.h"
 #include "api/limb.h"
+#include "api/sampled.h"
 #include "heap/mail.h"
 #include "heap/roster.h"
 #include "os/lock.h"
@@ -100,9 +101,10 @@ PUBLIC void masu_heap_destroy(masu_heap *named) {
     return;
   thread_free_deferred();
   heap *h = thread_enter();
+  sampled_forget(account_of(named));
   lock_take(LOCK_FORMS);
   evict(named);
-  roster_release_account(account_of(named));
+  roster_release_account(&named->account);
   list_remove(&named->all);
   named->destroyed = true;
   if (!CHECKED) /* there it stays what it was */
@@ -238,11 +240,10 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
   while (l && load_relaxed(&l->account) != c.whose)
     l = l->sibling;
   if (l) /* what the calling thread holds ready it can see */
-    for (unsigned k = 0; k < CLASS_COUNT; k++)
-      for (const block *b = l->hot.hand[k]; b; b = b->next) {
-        c.blocks--;
-        c.live -= class_size(k);
-      }
+    for (unsigned k = 0; k < CLASS_COUNT; k++) {
+      c.blocks -= heap_ready(l, k);
+      c.live -= heap_ready(l, k) * class_size(k);
+    }
   *out = (masu_heap_figures){
       .used = load_relaxed(&named->account.used),
       .peak = load_relaxed(&named->account.peak),

@@ -21,6 +21,8 @@ typedef struct account {
   atomic_word hard, soft; /* SIZE_MAX: no limit */
   atomic_u64 refused;     /* allocations that the hard limit turned away */
   struct heap *parked;    /* limbs that no thread uses; the roster's */
+  struct heap *sampled;   /* the limb of blocks that an observer looks at; under LOCK_SAMPLES */
+  atomic_u32 has_samples; /* an observer knows of blocks, or did */
   void (*exceeded)(struct account *a); /* called when used gets above soft; NULL: nothing is */
   atomic_u32 is_above;    /* it was called, and used did not fall below soft since */
 } account;
@@ -32,6 +34,8 @@ static inline void account_init(account *a) {
   store_relaxed(&a->soft, SIZE_MAX);
   store_relaxed(&a->refused, 0);
   a->parked = NULL;
+  a->sampled = NULL;
+  store_relaxed(&a->has_samples, 0);
   a->exceeded = NULL;
   store_relaxed(&a->is_above, 0);
 }

@@ -43,7 +43,7 @@ static uint64_t draw(heap_budget *b) {
 
 /* In a slow path: takes a lock. */
 static heap_budget *budget_make(heap *h) {
-  heap_budget *b = h->hot.tag < TAG_FIRST_LIMB ? meta_alloc(sizeof *b) : NULL;
+  heap_budget *b = meta_alloc(sizeof *b);
   if (b)
     b->random = ((uintptr_t)b ^ os_now_ns() << 20) * 0x9e3779b97f4a7c15 | 1;
   return h->budget = b;
@@ -75,7 +75,7 @@ internal bool budget_due(heap *h, unsigned class, size_t size) {
 internal bool budget_covers(heap *h, unsigned class, size_t bytes) {
   heap_budget *b = h->budget;
   if (!b)
-    return h->hot.tag >= TAG_FIRST_LIMB;
+    return false;
   if (!budget_is_on(b))
     return true;
   if (b->left[class] < bytes)

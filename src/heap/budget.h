@@ -6,7 +6,7 @@
  * own countdown, drawn from an exponential distribution: where it stops has nothing to do with what
  * was allocated before, so a block of n bytes is seen with probability 1 - exp(-n / interval),
  * whatever the program does, and also if blocks that were paid for are given back unused. With
- * an interval of 1 every block is seen. Limbs of named heaps have no budget: nobody looks.
+ * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to left[class]

@@ -559,6 +559,17 @@ internal void heap_flush(heap *h) {
   }
 }
 
+static uint32_t chain_length(const block *b) {
+  uint32_t n = 0;
+  for (; b; b = b->next)
+    n++;
+  return n;
+}
+
+internal size_t heap_ready(const heap *h, unsigned size_class) {
+  return chain_length(h->hot.hand[size_class]) + (h->budget ? h->budget->held_count[size_class] : 0);
+}
+
 /* ---- Accounts that end ---- */
 
 /* On a list or not: a parked one is on none. One that a sender ended has no memory, nor
@@ -585,10 +596,13 @@ static void release_if_charged(slab *s, void *a) {
 internal void heap_release_account(account *a) { slab_for_each(release_if_charged, a); }
 
 internal void heap_forget_all(heap *h) {
+  uint32_t count;
   heap_init(h, h->hot.tag);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     h->hot.hand[c] = NULL;
     h->full[c] = 0;
+    if (UNLIKELY(h->budget != NULL))
+      budget_release(h, c, &count);
     store_relaxed(&h->spare[c], NULL);
   }
   store_relaxed(&h->spared, 0);
@@ -598,13 +612,6 @@ internal void heap_forget_all(heap *h) {
 }
 
 /* ---- After fork ---- */
-
-static uint32_t chain_length(const block *b) {
-  uint32_t n = 0;
-  for (; b; b = b->next)
-    n++;
-  return n;
-}
 
 /* The thread may have pushed a block without counting it, or counted it without
  * seeing to the event. Counting anew settles the first, the event the second. */

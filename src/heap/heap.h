@@ -64,6 +64,7 @@ typedef struct heap {
   bool needs_repair; /* cut off by fork, not recounted yet */
   bool is_parked;
   bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
+  bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   bool refused;     /* the last refill met the hard limit of the account */
   uint32_t ticks;   /* slow paths since the last upkeep */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
@@ -128,6 +129,9 @@ static inline block *heap_take_block(heap *h, unsigned size_class) {
   h->hot.hand[size_class] = b->next;
   return b;
 }
+/* How many blocks of the class are ready: in the hand, or held back from it (budget.h). Its
+ * thread. */
+internal size_t heap_ready(const heap *h, unsigned size_class);
 /* The owner's free of a block of s has counted s->need down to 0. */
 internal void heap_slab_event(heap *h, slab *s);
 /* The same in a signal handler that interrupted a slow path, of a slab with a reserve. */

@@ -176,9 +176,11 @@ internal void roster_release_account(account *a) {
     if (load_relaxed(&h->account) != a)
       continue;
     heap_forget_all(h);
-    if (h->is_parked)
+    if (h->is_parked || h->is_sampled)
       blank_push(h);
+    h->is_sampled = false;
   }
+  a->sampled = NULL;
   lock_drop(LOCK_ROSTER);
 }
 
@@ -188,14 +190,22 @@ internal heap *roster_orphan(void) {
   return roster.orphan;
 }
 
-/* A new one: nothing else may bear its tag. */
-internal heap *roster_sampled(void) {
-  if (!roster.sampled) {
-    lock_take(LOCK_ROSTER);
-    roster.sampled = heap_make(false);
-    lock_drop(LOCK_ROSTER);
+/* A new one, or a blank limb: nothing else may bear its tag. */
+internal heap *roster_sampled(account *a) {
+  heap **place = a ? &a->sampled : &roster.sampled;
+  if (*place)
+    return *place;
+  lock_take(LOCK_ROSTER);
+  heap *h = a ? blank_pop() : NULL;
+  if (!h)
+    h = heap_make(a != NULL);
+  if (h) {
+    store_relaxed(&h->account, a);
+    h->is_sampled = true;
   }
-  return roster.sampled;
+  *place = h;
+  lock_drop(LOCK_ROSTER);
+  return h;
 }
 
 static heap *pop_to_visit(unsigned *left, heap *done) {
@@ -293,7 +303,7 @@ internal void roster_fork_child(heap *mine) {
   for (heap *h = roster.all; h; h = h->next) {
     bool is_mine = h == mine || (mine && h->host == mine);
     store_relaxed(&h->user, is_mine ? calling_thread() : 0);
-    if (h == mine || h == roster.orphan || h == roster.sampled || h->sealed || h->is_parked ||
+    if (h == mine || h == roster.orphan || h->is_sampled || h->sealed || h->is_parked ||
         (mine && h->host == mine))
       continue;
     if (h->busy) {

@@ -10,7 +10,7 @@
  *
  * Past a thread's last destructor, where nothing would ever park a heap again, and
  * where no heap can be made, memory comes from one orphan heap under LOCK_ORPHAN. Blocks that
- * an observer looks at come from one under LOCK_SAMPLES.
+ * an observer looks at come from one under LOCK_SAMPLES, or from one on their account.
  *
  * Fork: the child keeps the forking thread's heap. Heaps of other threads that were
  * in a slow path (`busy`) may be half changed and are sealed: what is allocated
@@ -35,8 +35,8 @@ internal void roster_repair(void);
 internal void roster_release_account(account *a);
 /* The orphan heap; LOCK_ORPHAN is held while it is used. NULL: out of memory. */
 internal heap *roster_orphan(void);
-/* The heap of sampled blocks, likewise under LOCK_SAMPLES. */
-internal heap *roster_sampled(void);
+/* The heap of sampled blocks of the account (NULL: of none), likewise under LOCK_SAMPLES. */
+internal heap *roster_sampled(account *a);
 
 /* Visits every parked heap but limbs, each off the roster meanwhile: the visitor owns
  * it. */

@@ -434,8 +434,8 @@ static const void *next_cpu_stack(const pprof_source *source, const void *last, 
   cpu_stack *s = *at;
   if (!s)
     return NULL;
-  *stack = (pprof_stack){s->frame, s->frame_count, s->thread,
-                         {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
+  *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->thread,
+                         .value = {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
   return at;
 }
 
@@ -455,7 +455,7 @@ static cpu_source source_make(const buffer *list, char *comment, size_t size) {
            (unsigned long long)load_relaxed(&cpu.table->lost));
   cpu_source made = {{.types = cpu_types, .type_count = 2, .shown = "cpu", .period_type = cpu_types[1],
                       .period = cpu.period, .started = cpu.started, .started_wall = cpu.started_wall,
-                      .comment = comment, .next = next_cpu_stack},
+                      .now = os_now_ns(), .comment = comment, .next = next_cpu_stack},
                      (cpu_stack *const *)(void *)list->at};
   timers_unlock(busy);
   return made;

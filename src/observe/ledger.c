@@ -269,9 +269,7 @@ static void ledger_slab(slab *s, void *context) {
 /* What the calling thread holds ready it can see. */
 static void subtract_hands(walk *w, const heap *h) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    int64_t count = 0;
-    for (const block *b = h->hot.hand[c]; b; b = b->next)
-      count++;
+    int64_t count = (int64_t)heap_ready(h, c);
     w->out.classes[c].blocks -= (uint64_t)count;
     w->out.classes[c].free += (uint64_t)count * class_size(c);
     w->out.process.slab_free += (uint64_t)count * class_size(c);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/inspect.h"
@@ -10,6 +11,7 @@
 #include "heap/helper.h"
 #include "masu.h"
 #include "observe/ledger.h"
+#include "observe/profile.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "os/report.h"
@@ -19,11 +21,12 @@ enum { LIVE_PAUSE_MS = 10 }; /* between two walks, however often readers ring */
 
 /* Guarded by LOCK_FORMS, but for `running` and what masu-live itself reads. */
 static struct {
-  live_page *page;
+  _Atomic(live_page *) page;
   int process; /* whose page it is: a child of vfork has the same memory */
   char path[64];
 } live;
 static atomic_u32 live_running;
+static bool live_by_signals;
 
 /* ---- The page ---- */
 
@@ -120,47 +123,96 @@ static uint64_t live_purge(void) {
   return supply_figures_now().returned - before;
 }
 
+static int live_sample(const char *interval) {
+  if (*interval < '0' || *interval > '9')
+    return EINVAL;
+  uint64_t bytes = strtoull(interval, NULL, 10);
+  if (bytes)
+    return masu_profile_start(bytes > 1 ? bytes : 0);
+  masu_profile_stop();
+  return 0;
+}
+
+/* 0 or an errno value. */
+static int live_fulfil(const live_page *page, uint32_t request, uint64_t *answer) {
+  char argument[sizeof page->argument + 1] = "";
+  memcpy(argument, page->argument, sizeof page->argument);
+  switch (request) {
+  case LIVE_PURGE:
+    *answer = live_purge();
+    return 0;
+  case LIVE_MEASURE:
+    return 0; /* when the figures are read */
+  case LIVE_PROFILE:
+    return profile_write_new(argument, answer);
+  case LIVE_SAMPLE:
+    return live_sample(argument);
+  default:
+    return ENOSYS;
+  }
+}
+
 static void live_serve(live_page *page) {
   uint32_t number = load_acquire(&page->number);
   uint32_t request = load_relaxed(&page->request);
   bool is_new = number != load_relaxed(&page->done);
   if (is_new) {
-    store_relaxed(&page->why, request == LIVE_PURGE || request == LIVE_MEASURE ? 0 : ENOSYS);
-    store_relaxed(&page->answer, request == LIVE_PURGE ? live_purge() : 0);
+    uint64_t answer = 0;
+    store_relaxed(&page->why, (uint32_t)live_fulfil(page, request, &answer));
+    store_relaxed(&page->answer, answer);
   }
   live_refresh(page, is_new && request == LIVE_MEASURE);
   store_release(&page->done, number);
 }
 
+static void ring(live_page *page) {
+  add_relaxed(&page->asked, 1);
+  os_wake_shared(&page->asked);
+}
+
 static void live_ring(void) {
   lock_take(LOCK_FORMS);
-  if (live.page) {
-    add_relaxed(&live.page->asked, 1);
-    os_wake_shared(&live.page->asked);
-  }
+  live_page *page = load_relaxed(&live.page);
+  if (page)
+    ring(page);
   lock_drop(LOCK_FORMS);
 }
 
+internal void live_wakes_by_signals(void) {
+  live_by_signals = true;
+  option_set(OPTION_live, 1);
+}
+
+/* Without the lock, which the thread may hold. A child of fork has the parent's page not mapped
+ * until it has its own. */
+internal void live_wake(void) {
+  live_page *page = load_acquire(&live.page);
+  if (page && live.process == os_process_id())
+    ring(page);
+}
+
+/* Where a signal handler may be about to ring, the page stays mapped. */
 static void live_leave(void) {
   lock_take(LOCK_FORMS);
-  live_page *page = live.page;
-  live.page = NULL;
+  live_page *page = exchange_acq_rel(&live.page, NULL);
   lock_drop(LOCK_FORMS);
   os_file_remove(live.path);
-  os_unmap(page, live_size());
+  if (!live_by_signals)
+    os_unmap(page, live_size());
   store_release(&live_running, 0);
 }
 
 static void live_ensure(void);
 
 static void *live_main(void *unused) {
-  live_page *page = live.page;
+  live_page *page = load_relaxed(&live.page);
   uint32_t seen = 0;
   bool last;
   (void)unused;
   os_thread_name("masu-live");
   while (!(last = helper_is_last_thread()) && option_get(OPTION_live)) {
     uint32_t asked = load_acquire(&page->asked);
+    profile_write_if_signalled();
     if (asked == seen) {
       os_wait_shared(&page->asked, seen, helper_step_ms());
       continue;
@@ -185,8 +237,8 @@ static void live_ensure(void) {
   live_page *page = page_make(&why);
   helper_ensure(); /* before the other thread is made, whose creation would start it */
   lock_take(LOCK_FORMS);
-  live.page = page;
   live.process = os_process_id();
+  store_release(&live.page, page);
   lock_drop(LOCK_FORMS);
   if (page && os_thread_start(live_main))
     return;
@@ -202,7 +254,7 @@ static void live_changed(void) {
 }
 
 static void live_fork_child(void) {
-  live.page = NULL; /* the parent's */
+  store_relaxed(&live.page, NULL); /* the parent's */
   store_relaxed(&live_running, 0);
   live_ensure();
 }
@@ -215,7 +267,7 @@ internal void live_start(void) {
 }
 
 internal void live_end(void) {
-  if (live.page && live.process == os_process_id())
+  if (load_relaxed(&live.page) && live.process == os_process_id())
     os_file_remove(live.path);
 }
 

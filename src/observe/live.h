@@ -3,8 +3,9 @@
  * Opt-in: the option `live`. The page is a file of its own, /dev/shm/masu-USER-PROCESS-START,
  * mode 0600, that readers map as well; docs/live-page.md describes it byte by byte. A thread,
  * masu-live, sleeps until a reader rings by changing `asked`, then walks once and publishes:
- * while nobody looks there is no timer and no work. Readers may ask for a purge or a
- * measurement, one at a time: who asks holds flock on the file.
+ * while nobody looks there is no timer and no work. Readers may ask for a purge, a
+ * measurement or a heap profile, one at a time: who asks holds flock on the file. The thread
+ * also writes the heap profiles that are asked for by signal.
  *
  *     sequence is odd while the figures are written; equal and even before and after a
  *     copy says that the copy is whole
@@ -42,6 +43,8 @@ typedef enum live_request {
   LIVE_NOTHING,
   LIVE_PURGE,   /* give idle memory back now; the answer: bytes */
   LIVE_MEASURE, /* fill the table `resident` */
+  LIVE_PROFILE, /* write the heap profile to the file `argument`; the answer: bytes */
+  LIVE_SAMPLE,  /* `argument`: bytes between two samples, as the option profile */
 } live_request;
 
 typedef struct live_page {
@@ -58,7 +61,7 @@ typedef struct live_page {
   atomic_u64 answer;
   uint32_t tables, columns;
   char masu[16], program[32]; /* version, name */
-  char argument[256];         /* of a request; none so far */
+  char argument[256];         /* readers: of a request, ended by a zero byte */
   live_table table[LIVE_TABLES];
   live_column column[LIVE_COLUMNS];
 } live_page;
@@ -68,6 +71,10 @@ _Static_assert(sizeof(live_table) == 48 && sizeof(live_column) == 80, "docs/live
 
 /* When the process has started and its options are read. */
 internal void live_start(void);
+/* Before that: live_wake will be called. Sets the option `live`. */
+internal void live_wakes_by_signals(void);
+/* masu-live looks what there is to do. Any thread, any moment, also in a signal handler. */
+internal void live_wake(void);
 /* The process ends, by exit or _exit: the file goes. */
 internal void live_end(void);
 

@@ -96,8 +96,9 @@ typedef struct encoding {
   buffer *out;
   buffer message, packed; /* in the making */
   uint64_t strings;       /* written */
+  uint64_t thread_key, heap_key; /* strings */
   struct {
-    char name[16];
+    char name[32];
     uint64_t string;
   } names[NAMES];
   uintptr_t *address; /* of all frames, sorted, each once: its place + 1 is the id */
@@ -113,15 +114,18 @@ static uint64_t put_string(encoding *e, const char *text, size_t length) {
 
 static uint64_t text_string(encoding *e, const char *text) { return put_string(e, text, strlen(text)); }
 
-static uint64_t name_string(encoding *e, const char *name) {
-  size_t i = 0;
-  while (i < NAMES && e->names[i].string && memcmp(e->names[i].name, name, sizeof e->names[i].name))
+/* Of at most `most` characters. */
+static uint64_t name_string(encoding *e, const char *name, size_t most) {
+  char padded[sizeof e->names->name] = "";
+  size_t i = 0, length = strnlen(name, min_size(most, sizeof padded));
+  memcpy(padded, name, length);
+  while (i < NAMES && e->names[i].string && memcmp(e->names[i].name, padded, sizeof padded))
     i++;
   if (i < NAMES && e->names[i].string)
     return e->names[i].string;
-  uint64_t string = put_string(e, name, strnlen(name, sizeof e->names[i].name));
+  uint64_t string = put_string(e, name, length);
   if (i < NAMES) {
-    memcpy(e->names[i].name, name, sizeof e->names[i].name);
+    memcpy(e->names[i].name, padded, sizeof padded);
     e->names[i].string = string;
   }
   return string;
@@ -324,18 +328,24 @@ static void pack(encoding *e, double value) {
   put_varint(&e->packed, value > 0 ? (uint64_t)(value + 0.5) : 0);
 }
 
-static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s, uint64_t thread_key) {
+static void put_label(encoding *e, uint64_t key, const char *name, size_t most) {
+  buffer label = {0};
+  put_number(&label, LABEL_KEY, key);
+  put_number(&label, LABEL_STRING, name_string(e, name, most));
+  put_message(&e->message, SAMPLE_LABEL, &label);
+  buffer_drop(&label);
+}
+
+static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {
   for (size_t i = 0; i < s->frame_count; i++)
     put_varint(&e->packed, location_of(e, s->frame[i]));
   put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
   for (size_t i = 0; i < p->type_count; i++)
     pack(e, s->value[i]);
   put_message(&e->message, SAMPLE_VALUES, &e->packed);
-  buffer label = {0};
-  put_number(&label, LABEL_KEY, thread_key);
-  put_number(&label, LABEL_STRING, name_string(e, s->thread));
-  put_message(&e->message, SAMPLE_LABEL, &label);
-  buffer_drop(&label);
+  put_label(e, e->thread_key, s->thread, PPROF_THREAD);
+  if (s->heap && *s->heap)
+    put_label(e, e->heap_key, s->heap, PPROF_HEAP);
   put_message(e->out, PROFILE_SAMPLE, &e->message);
 }
 
@@ -347,7 +357,7 @@ static void put_head(encoding *e, const pprof_source *p) {
   put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, p->shown));
   put_number(e->out, PROFILE_PERIOD, p->period);
   put_number(e->out, PROFILE_TIME, p->started_wall);
-  put_number(e->out, PROFILE_DURATION, os_now_ns() - p->started);
+  put_number(e->out, PROFILE_DURATION, p->now - p->started);
   if (p->comment)
     put_number(e->out, PROFILE_COMMENT, text_string(e, p->comment));
 }
@@ -359,12 +369,13 @@ internal bool pprof_encode(const pprof_source *p, const buffer *maps, buffer *ou
   e.files = (mapped_file *)(void *)files.at;
   if (room && collect_addresses(&e, p, &addresses)) {
     put_head(&e, p);
-    uint64_t thread_key = text_string(&e, "thread");
+    e.thread_key = text_string(&e, "thread");
+    e.heap_key = text_string(&e, "heap");
     put_mappings(&e, maps);
     put_locations(&e);
     pprof_stack s;
     for (const void *at = NULL; (at = p->next(p, at, &s));)
-      put_sample(&e, p, &s, thread_key);
+      put_sample(&e, p, &s);
   } else {
     out->failed = true;
   }

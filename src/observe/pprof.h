@@ -19,17 +19,18 @@ typedef struct buffer {
 internal void buffer_put(buffer *b, const void *data, size_t size);
 internal void buffer_drop(buffer *b);
 
-enum { PPROF_VALUES = 8 };
+enum { PPROF_VALUES = 10, PPROF_THREAD = 16, PPROF_HEAP = 32 };
 
 typedef struct pprof_type {
   const char *type, *unit;
 } pprof_type;
 
-/* A call stack with the name of a thread, and its values. */
+/* A call stack with the names of a thread and of a named heap, and its values. */
 typedef struct pprof_stack {
   const uintptr_t *frame; /* return addresses, the innermost first */
   size_t frame_count;
-  const char *thread; /* 16 bytes */
+  const char *thread; /* PPROF_THREAD bytes */
+  const char *heap;   /* PPROF_HEAP bytes; NULL or "": none */
   double value[PPROF_VALUES];
 } pprof_stack;
 
@@ -40,8 +41,8 @@ typedef struct pprof_source {
   const char *shown; /* the type that readers show first */
   pprof_type period_type;
   uint64_t period;
-  uint64_t started, started_wall; /* ns */
-  const char *comment;            /* NULL: none */
+  uint64_t started, started_wall, now; /* ns */
+  const char *comment;                 /* NULL: none */
   /* The stack behind that of `last`, which is what it returned before; NULL: the first.
    * Returns NULL behind the last one. The same stacks each time. */
   const void *(*next)(const struct pprof_source *source, const void *last, pprof_stack *stack);

@@ -7,6 +7,8 @@
 #include "api/sampled.h"
 #include "api/thread.h"
 #include "base/options.h"
+#include "masu/heap.h"
+#include "observe/live.h"
 #include "observe/pprof.h"
 #include "observe/stack.h"
 #include "os/lock.h"
@@ -25,6 +27,13 @@ typedef struct record {
   uint64_t since; /* ns */
 } record;
 
+/* Where a sample was taken. */
+typedef struct origin {
+  uintptr_t frame[STACK_MOST];
+  size_t count;
+  profile_labels labels;
+} origin;
+
 /* Guarded by LOCK_SAMPLES. */
 static struct {
   profile all;
@@ -33,7 +42,9 @@ static struct {
   size_t room;     /* a power of two */
   double in_use, requested, allocated, peak, variance;
   size_t samples, live, stacks, lost;
-  uint64_t written; /* ns */
+  /* Of the last file: when, in ns, and what was in use. */
+  uint64_t written;
+  double written_in_use;
   unsigned files;
 } profiler;
 
@@ -103,22 +114,29 @@ static void remove_record(record *r) {
 
 /* ---- Sites ---- */
 
-static profile_site *find_site(const uintptr_t *frame, size_t count, const char *thread) {
-  uint64_t hash = stack_hash(frame, count), name;
-  memcpy(&name, thread, sizeof name);
-  hash ^= name * 0x9e3779b97f4a7c15;
+static uint64_t hash_of(const origin *o) {
+  uint64_t hash = stack_hash(o->frame, o->count), words[sizeof o->labels / 8];
+  memcpy(words, &o->labels, sizeof words);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15, hash ^= hash >> 29;
+  return hash;
+}
+
+static profile_site *find_site(const origin *o) {
+  uint64_t hash = hash_of(o);
+  size_t size = o->count * sizeof *o->frame;
   profile_site **bin = &profiler.bins[hash % SITE_BINS], *s;
   for (s = *bin; s; s = s->next_in_bin)
-    if (s->hash == hash && s->frame_count == count && !memcmp(s->frame, frame, count * sizeof *frame) &&
-        !memcmp(s->thread, thread, sizeof s->thread))
+    if (s->hash == hash && s->frame_count == o->count && !memcmp(s->frame, o->frame, size) &&
+        !memcmp(&s->labels, &o->labels, sizeof s->labels))
       return s;
-  s = meta_alloc(sizeof *s + count * sizeof *frame);
+  s = meta_alloc(sizeof *s + size);
   if (!s)
     return NULL;
   s->hash = hash;
-  s->frame_count = (uint32_t)count;
-  memcpy(s->frame, frame, count * sizeof *frame);
-  memcpy(s->thread, thread, sizeof s->thread);
+  s->frame_count = (uint32_t)o->count;
+  s->labels = o->labels;
+  memcpy(s->frame, o->frame, size);
   s->next_in_bin = *bin;
   s->next = profiler.all.sites;
   *bin = profiler.all.sites = s;
@@ -143,6 +161,7 @@ static void count_in_use(const record *r, int sign) {
   double bytes = r->objects * (double)r->usable;
   s->in_use.objects += sign * r->objects;
   s->in_use.bytes += sign * bytes;
+  s->born += sign * r->objects * (double)(r->since - profiler.all.started);
   profiler.in_use += sign * bytes;
   profiler.requested += sign * r->objects * (double)r->size;
   profiler.variance += sign * variance_of(r);
@@ -154,9 +173,9 @@ static void count_in_use(const record *r, int sign) {
 
 /* ---- The observer ---- */
 
-static void remember(record r, const uintptr_t *frames, size_t count, const char *thread) {
+static void remember(record r, const origin *o) {
   profiler.samples++;
-  r.site = records_grow() ? find_site(frames, count, thread) : NULL;
+  r.site = records_grow() ? find_site(o) : NULL;
   if (!r.site) {
     profiler.lost++;
     return;
@@ -171,19 +190,22 @@ static void remember(record r, const uintptr_t *frames, size_t count, const char
   count_in_use(&r, 1);
 }
 
-static void write_if_due(void);
+static unsigned file_due(uint64_t now);
 
 static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
-  uintptr_t frames[STACK_MOST];
-  char thread[16] = "";
-  size_t count = stack_capture(frames, STACK_MOST);
-  os_thread_read_name(thread);
+  origin o;
+  o.count = stack_capture(o.frame, STACK_MOST);
+  o.labels = (profile_labels){0};
+  os_thread_read_name(o.labels.thread);
+  strncpy(o.labels.heap, masu_heap_name(masu_heap_of(p)), sizeof o.labels.heap - 1);
   record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns()};
   bool busy = profiler_lock();
   r.objects = 1 / budget_probability(drawn, profiler.all.interval);
-  remember(r, frames, count, thread);
+  remember(r, &o);
+  unsigned number = file_due(r.since);
   profiler_unlock(busy);
-  write_if_due();
+  if (UNLIKELY(number != 0))
+    profile_write_file("heap", number, masu_profile_write);
 }
 
 static void observe_freed(void *p) {
@@ -230,35 +252,46 @@ PUBLIC void masu_profile_stop(void) { store_relaxed(&budget_interval, 0); }
 static const pprof_type heap_types[] = {
     {"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"},
     {"peak_objects", "count"},  {"peak_space", "bytes"},  {"freed_objects", "count"}, {"lifetime", "nanoseconds"},
+    {"inuse_age", "nanoseconds"},
 };
 
 static const void *next_site(const pprof_source *source, const void *last, pprof_stack *stack) {
   const profile_site *s = last ? ((const profile_site *)last)->next : profiler.all.sites;
-  (void)source;
   if (!s)
     return NULL;
   amount peak = profile_at_peak(&profiler.all, s);
-  *stack = (pprof_stack){s->frame, s->frame_count, s->thread,
-                         {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes,
-                          peak.objects, peak.bytes, s->freed.objects, s->freed.bytes}};
+  *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
+                         .value = {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes, peak.objects,
+                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, source->now)}};
   return s;
 }
 
-PUBLIC int masu_profile_write(const char *path) {
-  if (!profiler.bins)
-    return EINVAL;
+static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
   buffer maps = {0}, out = {0};
   pprof_read_maps(&maps);
   bool busy = profiler_lock();
   const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
                                .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
-                               .started = profiler.all.started, .started_wall = profiler.all.started_wall, .next = next_site};
+                               .started = profiler.all.started, .started_wall = profiler.all.started_wall,
+                               .now = os_now_ns(), .next = next_site};
   bool done = pprof_encode(&source, &maps, &out);
   profiler_unlock(busy);
-  int why = done ? os_file_write(path, out.at, out.size) : ENOMEM;
+  int why = done ? put(path, out.at, out.size) : ENOMEM;
+  *size = out.size;
   buffer_drop(&maps);
   buffer_drop(&out);
   return why;
+}
+
+PUBLIC int masu_profile_write(const char *path) {
+  uint64_t size;
+  return profiler.bins ? profile_write(path, os_file_write, &size) : EINVAL;
+}
+
+internal int profile_write_new(const char *path, uint64_t *size) {
+  if (!profiler.bins)
+    return ENODATA;
+  return *path == '/' ? profile_write(path, os_file_write_new, size) : EINVAL;
 }
 
 /* By Newton; x from above. */
@@ -313,19 +346,49 @@ internal void profile_write_file(const char *kind, unsigned number, int (*write_
     report("the profile was not written to %s: %s", path, strerror(why));
 }
 
-static void write_if_due(void) {
-  uint64_t every = option_get(OPTION_profile_every) * 1000000000, now = every ? os_now_ns() : 0;
-  unsigned number = 0;
-  if (!every)
+/* Lock held. */
+static unsigned file_begins(uint64_t now) {
+  profiler.written = now;
+  profiler.written_in_use = profiler.in_use;
+  return ++profiler.files;
+}
+
+/* Lock held. The number of the file that is due; 0: none is. Growth counts from what was in
+ * use at the last file and not from the least since: a program whose memory goes up and down again and
+ * again writes none at a height that it has written at. */
+static unsigned file_due(uint64_t now) {
+  uint64_t every = option_get(OPTION_profile_every) * 1000000000, growth = option_get(OPTION_profile_growth) * MIB;
+  bool is_time = every && now >= profiler.written + every; /* others write meanwhile */
+  bool has_grown = growth && profiler.in_use >= profiler.written_in_use + (double)growth;
+  return is_time || has_grown ? file_begins(now) : 0;
+}
+
+/* The process that got the signal and has not written since; 0: none. */
+static atomic_u32 signalled;
+
+static void profile_on_signal(int number) {
+  (void)number;
+  exchange_acq_rel(&signalled, (uint32_t)os_process_id());
+  live_wake();
+}
+
+internal void profile_write_if_signalled(void) {
+  if (exchange_acq_rel(&signalled, 0) != (uint32_t)os_process_id())
     return;
   bool busy = profiler_lock();
-  if (now - profiler.written >= every) {
-    profiler.written = now;
-    number = ++profiler.files;
-  }
+  unsigned number = file_begins(os_now_ns());
   profiler_unlock(busy);
-  if (number)
-    profile_write_file("heap", number, masu_profile_write);
+  profile_write_file("heap", number, masu_profile_write);
+}
+
+/* The program's own handler, if it sets one later, takes the place of this one. */
+static void listen_to_signal(int number) {
+  int why = os_signal_catch(number, profile_on_signal);
+  if (!why)
+    live_wakes_by_signals();
+  else
+    report("profile_signal: no profile by signal %d: %s", number,
+           why == EBUSY ? "it has a handler, or is ignored" : strerrordesc_np(why));
 }
 
 internal void profile_begin(void) {
@@ -336,6 +399,8 @@ internal void profile_begin(void) {
   int why = masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
   if (why)
     report("no heap profile: %s", strerror(why));
+  else if (option_get(OPTION_profile_signal))
+    listen_to_signal((int)option_get(OPTION_profile_signal));
 }
 
 internal void profile_end(void) {

@@ -1,17 +1,19 @@
 /* profile: the heap profiler of masu/profile.h: the records of sampled blocks, summed up by
  * call site.
  *
- * A site is a call stack with the name of a thread. Each sampled block has a record until it is
- * freed. Values are estimates: a block of n bytes that is sampled with probability p counts
+ * A site is a call stack with the names of a thread and of a named heap. Each sampled block has a
+ * record until it is freed. Values are estimates: a block of n bytes that is sampled with probability p counts
  * for 1/p blocks. What was in use at the peak costs no copy: each site remembers its value of
  * the last peak when it first changes after it.
  *
  *     in use of a site == sum of its records
  *     in use == sum of all sites
  *     a site's value at the peak: peak_* if it changed since, else what is in use now
+ *     born of a site == sum over its records of when they were taken
  *
  * Threads: any; LOCK_SAMPLES guards it. No lock is held while a stack is walked or a file is
- * written.
+ * written. Files are written by the thread that allocates when one is due; what a signal or
+ * another process asks for is written by masu-live, so also while the program sleeps.
  */
 #ifndef MASU_OBSERVE_PROFILE_H
 #define MASU_OBSERVE_PROFILE_H
@@ -23,11 +25,16 @@ typedef struct amount {
   double objects, bytes;
 } amount;
 
+typedef struct profile_labels {
+  char thread[16], heap[32]; /* heap "": the general memory */
+} profile_labels;
+
 typedef struct profile_site {
   struct profile_site *next, *next_in_bin;
   uint64_t hash;
-  char thread[16];
+  profile_labels labels;
   amount in_use, allocated, freed, peak; /* freed: nanoseconds of life instead of bytes */
+  double born; /* ns since the profiler started, summed up over what is in use */
   uint32_t peaks_seen;
   uint32_t frame_count;
   uintptr_t frame[];
@@ -44,6 +51,19 @@ typedef struct profile {
 static inline amount profile_at_peak(const profile *p, const profile_site *s) {
   return s->peaks_seen == p->peaks ? s->peak : s->in_use;
 }
+
+/* The ages of the site's blocks that are in use, in ns, summed up over as many as a file says,
+ * whose counts are whole. */
+static inline double profile_age(const profile *p, const profile_site *s, uint64_t now) {
+  double objects = s->in_use.objects, whole = (double)(uint64_t)(objects > 0 ? objects + 0.5 : 0);
+  return whole > 0 ? whole * ((double)(now - p->started) - s->born / objects) : 0;
+}
+
+/* Writes the profile to a file that must not be there; *size: bytes of it. 0 or an errno value:
+ * ENODATA if the profiler was never started. Any thread outside of masu. */
+internal int profile_write_new(const char *path, uint64_t *size);
+/* Writes a numbered file if the process got the signal of the option profile_signal. */
+internal void profile_write_if_signalled(void);
 
 /* What the options ask for, at start and when the process ends. */
 internal void profile_begin(void);

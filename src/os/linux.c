@@ -272,15 +272,21 @@ internal int os_file_make(const char *path) {
   return why;
 }
 
+/* Beyond its limit a signal would say it. */
+static bool may_be_as_long(uint64_t size) {
+  struct rlimit most;
+  if (getrlimit(RLIMIT_FSIZE, &most) != 0 || size <= most.rlim_cur)
+    return true;
+  errno = EFBIG;
+  return false;
+}
+
 /* Where the file system can't promise room, it is filled. */
 static bool find_room(int file, uint64_t offset, size_t size) {
   static const char zeros[4096];
-  struct rlimit most;
-  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && offset + size > most.rlim_cur) {
-    errno = EFBIG; /* or a signal would say it */
-    return false;
-  }
   long done;
+  if (!may_be_as_long(offset + size))
+    return false;
   do
     done = syscall(SYS_fallocate, file, 0, offset, size);
   while (done != 0 && errno == EINTR);
@@ -322,24 +328,41 @@ internal size_t os_file_read(const char *path, void *to, size_t size, int *why) 
   return length;
 }
 
+/* Writes and closes it. 0 or an errno value. */
+static int fill_file(int file, const void *data, size_t size) {
+  size_t done = 0;
+  long n = may_be_as_long(size) ? 0 : -1;
+  for (; done < size && n >= 0; done += n > 0 ? (size_t)n : 0)
+    n = syscall(SYS_write, file, (const char *)data + done, size - done);
+  int why = n < 0 ? errno : 0;
+  syscall(SYS_close, file);
+  return why;
+}
+
 internal int os_file_write(const char *path, const void *data, size_t size) {
   char partial[4096];
-  int saved = errno, why = 0;
-  size_t length = strlen(path), done = 0;
-  long n = 0;
+  int saved = errno, why;
+  size_t length = strlen(path);
   if (length + sizeof ".part" > sizeof partial)
     return ENAMETOOLONG;
   memcpy(partial, path, length);
   memcpy(partial + length, ".part", sizeof ".part");
   int file = open_file_at(partial, O_WRONLY | O_CREAT | O_TRUNC);
-  for (; file >= 0 && done < size && n >= 0; done += n > 0 ? (size_t)n : 0)
-    n = syscall(SYS_write, file, (const char *)data + done, size - done);
-  if (file < 0 || n < 0 || syscall(SYS_rename, partial, path) != 0)
+  why = file < 0 ? errno : fill_file(file, data, size);
+  if (!why && syscall(SYS_rename, partial, path) != 0)
     why = errno;
-  if (file >= 0)
-    syscall(SYS_close, file);
   if (why && file >= 0)
     syscall(SYS_unlink, partial);
+  errno = saved;
+  return why;
+}
+
+internal int os_file_write_new(const char *path, const void *data, size_t size) {
+  int saved = errno;
+  int file = open_file_at(path, O_WRONLY | O_CREAT | O_EXCL);
+  int why = file < 0 ? errno : fill_file(file, data, size);
+  if (why && file >= 0)
+    syscall(SYS_unlink, path);
   errno = saved;
   return why;
 }
@@ -673,6 +696,26 @@ internal void os_write_stderr(const char *text, size_t length) {
     length -= (size_t)n;
   }
   errno = saved;
+}
+
+static bool is_of_a_fault(int number) {
+  return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP ||
+         number == SIGSYS || number == SIGABRT;
+}
+
+internal int os_signal_catch(int number, void (*handler)(int number)) {
+  struct sigaction before, ours = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
+  int saved = errno, why = 0;
+  if (is_of_a_fault(number))
+    why = EINVAL;
+  else if (sigaction(number, NULL, &before) != 0)
+    why = errno;
+  else if (before.sa_handler != SIG_DFL)
+    why = EBUSY;
+  else if (sigaction(number, &ours, NULL) != 0)
+    why = errno;
+  errno = saved;
+  return why;
 }
 
 internal int os_process_id(void) { return (int)getpid(); }

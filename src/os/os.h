@@ -151,6 +151,8 @@ internal size_t os_file_read(const char *path, void *to, size_t size, int *why);
 /* Writes a file, whole or not at all: what was there before is replaced at the end. 0 or an
  * errno value. */
 internal int os_file_write(const char *path, const void *data, size_t size);
+/* The same where no file must be, also no link; mode 0600. What can't be written whole is removed. */
+internal int os_file_write_new(const char *path, const void *data, size_t size);
 /* 0 or an errno value. */
 internal int os_file_remove(const char *path);
 /* Copies what can be read to a new file. */
@@ -177,6 +179,10 @@ internal void os_keep_stderr(void);
 internal const char *os_program_name(void);
 /* Before the C library knows them itself: what the process was started with. */
 internal void os_process_start(char **arguments, char **environment);
+/* Has the handler called on that signal, on the alternate stack if there is one; interrupted
+ * system calls go on. 0 or an errno value: EBUSY if somebody handles or ignores it, EINVAL if
+ * there is no such signal, none that can be caught, or one by which a thread hears of its own faults. */
+internal int os_signal_catch(int number, void (*handler)(int number));
 internal int os_process_id(void);
 internal unsigned os_user_id(void);
 /* When this process was started, in the system's ticks since it booted: with its number the

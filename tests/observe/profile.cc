@@ -1,6 +1,5 @@
 /* The heap profiler: its estimates, on sets of blocks that are known. */
-#include <gtest/gtest.h>
-#include <masu/profile.h>
+#include "profile.h"
 
 #include <signal.h>
 #include <sys/time.h>
@@ -10,9 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cmath>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,12 +17,6 @@
 #include <vector>
 
 #include "pattern.h"
-
-static masu_profile_figures read_profile() {
-  masu_profile_figures f{};
-  EXPECT_EQ(masu_profile_read(&f, sizeof f), 0);
-  return f;
-}
 
 /* First, while nothing was started. */
 TEST(Profile, IsRefusedBeforeTheStart) {
@@ -35,32 +26,6 @@ TEST(Profile, IsRefusedBeforeTheStart) {
 }
 
 #ifndef MASU_CHECKED /* numbers, which take long there and are the same; threads are below */
-
-static double usable(void *p) { return static_cast<double>(masu_malloc_usable_size(p)); }
-
-/* Estimates divided by truths: their mean must be 1, within what chance allows. */
-static void expect_unbiased(const std::vector<double> &ratios) {
-  double mean = 0, square = 0, count = static_cast<double>(ratios.size());
-  for (double r : ratios)
-    mean += r / count, square += r * r / count;
-  double error = std::sqrt((square - mean * mean) / count);
-  EXPECT_NEAR(mean, 1, 5 * error);
-  EXPECT_LT(error, 0.05) << "too few samples to tell";
-  EXPECT_GT(error, 0) << "no estimate was made";
-}
-
-/* `allocate` returns the bytes of the blocks that it took. */
-static void expect_seen(int rounds, size_t interval, const std::function<double()> &allocate) {
-  std::vector<double> ratios;
-  ASSERT_EQ(masu_profile_start(interval), 0);
-  for (int i = 0; i < rounds; i++) {
-    double before = read_profile().allocated;
-    double truth = allocate();
-    ratios.push_back((read_profile().allocated - before) / truth);
-  }
-  masu_profile_stop();
-  expect_unbiased(ratios);
-}
 
 TEST(Profile, SeesPingPong) {
   for (size_t n : {16u, 100u, 1000u, 9000u, 40000u, 300000u, 1000000u})

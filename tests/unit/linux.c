@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "os/os.h"
 
@@ -563,6 +564,99 @@ static void writing_to_stderr(void **state) {
     assert_int_equal((unsigned char)read_back[i], i % 251);
 }
 
+/* ---- Files ---- */
+
+static char files_folder[] = "/tmp/masu-linux-XXXXXX";
+
+static const char *in_folder(const char *name) {
+  static char path[64];
+  snprintf(path, sizeof path, "%s/%s", files_folder, name);
+  return path;
+}
+
+static bool holds(const char *name, const char *text) {
+  char read_back[64] = "";
+  int why;
+  size_t length = os_file_read(in_folder(name), read_back, sizeof read_back, &why);
+  return !why && length == strlen(text) && !memcmp(read_back, text, length);
+}
+
+static void a_new_file_takes_nothings_place(void **state) {
+  struct stat s;
+  char target[64];
+  (void)state;
+  errno = 77;
+  assert_int_equal(os_file_write_new(in_folder("one"), "first", 5), 0);
+  assert_int_equal(stat(in_folder("one"), &s), 0);
+  assert_int_equal(s.st_mode & 07777, 0600);
+  assert_int_equal(os_file_write_new(in_folder("one"), "other", 5), EEXIST);
+  snprintf(target, sizeof target, "%s", in_folder("target"));
+  assert_int_equal(symlink(target, in_folder("link")), 0);
+  assert_int_equal(os_file_write_new(in_folder("link"), "other", 5), EEXIST);
+  assert_int_equal(os_file_write_new(in_folder("no/folder"), "other", 5), ENOENT);
+  assert_int_equal(errno, 77);
+  assert_true(holds("one", "first"));
+  assert_int_not_equal(stat(target, &s), 0);
+  unlink(in_folder("link"));
+}
+
+/* The signal would end the process. */
+static void write_beyond(void) {
+  struct rlimit limit = {10, RLIM_INFINITY};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  errno = 77;
+  REQUIRE(os_file_write(in_folder("one"), "longer than ten", 15) == EFBIG);
+  REQUIRE(os_file_write_new(in_folder("two"), "longer than ten", 15) == EFBIG);
+  REQUIRE(os_file_write_new(in_folder("three"), "as it may", 9) == 0);
+  REQUIRE(errno == 77);
+}
+
+static void beyond_the_limit_of_files_nothing_is_written(void **state) {
+  struct stat s;
+  (void)state;
+  in_child(write_beyond);
+  assert_true(holds("one", "first"));
+  assert_true(holds("three", "as it may"));
+  assert_int_not_equal(stat(in_folder("two"), &s), 0);
+  assert_int_not_equal(stat(in_folder("one.part"), &s), 0);
+}
+
+static int make_folder(void **state) {
+  (void)state;
+  return mkdtemp(files_folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  unlink(in_folder("one"));
+  unlink(in_folder("three"));
+  return rmdir(files_folder);
+}
+
+/* ---- Signals ---- */
+
+static volatile sig_atomic_t signal_caught;
+static void note_signal(int number) { signal_caught = number; }
+
+static void catch_signals(void) {
+  static const int never[] = {0, 65, SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGABRT};
+  errno = 77;
+  for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+    REQUIRE(os_signal_catch(never[i], note_signal) == EINVAL);
+  signal(SIGUSR2, SIG_IGN);
+  REQUIRE(os_signal_catch(SIGUSR2, note_signal) == EBUSY);
+  REQUIRE(raise(SIGUSR2) == 0 && !signal_caught);
+  REQUIRE(os_signal_catch(SIGUSR1, note_signal) == 0);
+  REQUIRE(raise(SIGUSR1) == 0 && signal_caught == SIGUSR1);
+  REQUIRE(os_signal_catch(SIGUSR1, note_signal) == EBUSY);
+  REQUIRE(errno == 77);
+}
+
+static void a_signal_is_caught_if_nobody_else_does(void **state) {
+  (void)state;
+  in_child(catch_signals);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_page_size),
@@ -590,6 +684,9 @@ int main(void) {
       cmocka_unit_test(no_timer_for_a_thread_that_is_not_there),
       cmocka_unit_test(the_programs_handler_stays),
       cmocka_unit_test(writing_to_stderr),
+      cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
+      cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
+      cmocka_unit_test(a_signal_is_caught_if_nobody_else_does),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -46,17 +46,20 @@ class Size(click.ParamType):
 @click.option("--interval", type=Size(), metavar="SIZE", help="Heap: a sample every so many bytes on average; else 512K.")
 @click.option("--hz", type=click.IntRange(2, 1000), metavar="NUMBER", help="CPU: so many samples in a second of a thread's CPU time; else 100.")
 @click.option("--every", type=click.IntRange(1, 86400), metavar="SECONDS", help="Also keep the profile as it is every so often.")
+@click.option("--growth", type=Size(), metavar="SIZE", help="Also keep the profile each time that so much more is in use.")
+@click.option("--signal", "number", type=click.Choice(["HUP", "USR1", "USR2"]), help="Also keep the profile as it is when the program gets this signal.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, hz, every, program: str, arguments: tuple
+    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, hz, every, growth, number,
+    program: str, arguments: tuple,
 ) -> None:
     """Runs PROGRAM on masu. The exit status is the program's own; 127 when there is
     no such program, 126 when it cannot be executed, 125 when masu itself fails."""
     if not profile and (output or every):
         raise click.UsageError("-o and --every are for --profile heap or --profile cpu.")
-    if interval and profile != "heap":
-        raise click.UsageError("--interval is for --profile heap.")
+    if profile != "heap" and (interval or growth or number):
+        raise click.UsageError("--interval, --growth and --signal are for --profile heap.")
     if hz and profile != "cpu":
         raise click.UsageError("--hz is for --profile cpu.")
     library = library_path()
@@ -69,7 +72,8 @@ def run(
     if options_file:
         environment["MASU_OPTIONS_FILE"] = _readable(options_file)
     if profile:
-        _run_profiled(path, [program, *arguments], environment, output, profile, interval or hz, every, bool(reason))
+        when = _when(every, growth, number)
+        _run_profiled(path, [program, *arguments], environment, output, profile, interval or hz, when, bool(reason))
     _restore_signals()
     try:
         _execute(path, [program, *arguments], environment)
@@ -125,16 +129,26 @@ def _is_elf(path: str) -> bool:
 # ---- With a profile ----
 
 
-def _profiler_options(kind: str, rate, every) -> list:
+def _when(every, growth, number) -> list:
+    """Options of the library for the profiles that are kept from meanwhile."""
+    when = [f"profile_every:{every}"] * bool(every)
+    if growth:
+        when.append(f"profile_growth:{-(-growth >> 20)}")  # MiB, rounded up
+    if number:
+        when.append(f"profile_signal:{signal.Signals[f'SIG{number}'].value}")
+    return when
+
+
+def _profiler_options(kind: str, rate, when: list) -> list:
     if kind == "heap":
         from masu.profile_run import KEPT_S
 
-        return [f"profile:{rate or 1}", f"profile_every:{every or KEPT_S}"]
+        return [f"profile:{rate or 1}", *(when or [f"profile_every:{KEPT_S}"])]
     # Files meanwhile need a thread, which a program without threads shouldn't get unasked.
-    return [f"cpu:{rate or 1}", f"profile_every:{every or 0}"]
+    return [f"cpu:{rate or 1}", *when]
 
 
-def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, every, reached_by_none: bool) -> NoReturn:
+def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
     from masu import profile_run as profiling
 
     try:
@@ -142,7 +156,7 @@ def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, r
     except OSError as error:
         fail(f"{output.parent if output else Path.cwd()}: {error.strerror}", MASU_FAILED)
     environment["MASU_PROFILE"] = str(folder)
-    _join(environment, "MASU_OPTIONS", ",", _profiler_options(kind, rate, every), first=False)
+    _join(environment, "MASU_OPTIONS", ",", _profiler_options(kind, rate, when), first=False)
 
     def start(in_child) -> subprocess.Popen:
         def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
@@ -151,14 +165,14 @@ def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, r
         return _execute(path, argv, environment, popen)
 
     try:
-        taken = profiling.run(start, folder, output, keep_all=bool(every))
+        taken = profiling.run(start, folder, output, keep_all=bool(when))
     except KeyboardInterrupt:
         fail(f"interrupted; what was written is in {folder}", 130)
     except OSError as error:
         os.rmdir(folder)
         fail(f"{argv[0]}: {error.strerror}", CANNOT_EXECUTE)
     if not reached_by_none or taken.files:
-        _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not every else "")
+        _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
     raise SystemExit(taken.status if taken.status >= 0 else 128 - taken.status)
 
 
