@@ -49,6 +49,7 @@
 #include "forms/sized.c"
 #include "forms/thread_end.c"
 
+#include "observe/cpu.c"
 #include "observe/ledger.c"
 #include "observe/live.c"
 #include "observe/pprof.c"

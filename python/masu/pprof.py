@@ -104,6 +104,7 @@ def _check(p) -> None:
     texts += [t for m in p.mapping for t in (m.filename, m.build_id)]
     texts += [t for f in p.function for t in (f.name, f.system_name, f.filename)]
     texts += [t for s in p.sample for label in s.label for t in (label.key, label.str)]
+    texts += p.comment
     whole = (
         all(0 <= t < strings for t in texts)
         and all(l.mapping_id in mappings and all(line.function_id in functions for line in l.line) for l in p.location)

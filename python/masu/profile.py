@@ -1,4 +1,4 @@
-"""Heap profiles: names for their addresses, and what they say by function, call site and thread."""
+"""Heap and CPU profiles: names for their addresses, and what they say by function, call site and thread."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from masu.pprof import BadProfile, Strings, read
+from masu.profile_cpu import join_own
 from masu.symbols import Mapping, Symbols
 
 VIEWS = {
@@ -19,8 +20,9 @@ VIEWS = {
     "peak": ("peak_space", "peak_objects"),
     "lifetime": ("lifetime", "freed_objects"),
     "suspects": ("inuse_age", "inuse_objects"),
+    "cpu": ("cpu", "samples"),
 }
-"""What a view weighs, and its count of blocks: sample types."""
+"""What a view weighs, and its count of blocks or samples: sample types."""
 LITTLE = 0.1
 """Of the peak: with less than that in use at the end, the peak tells more."""
 
@@ -28,6 +30,8 @@ SITE_FRAMES = 4
 CUT = 64
 """So many frames the library keeps of a stack, the innermost (STACK_MOST)."""
 DEEPER = "[deeper calls]"
+USED = re.compile(r"used (\d+) ns, lost (\d+) samples")
+"""The comment in a CPU profile."""
 OWN = re.compile(
     r"stack_capture|observe_taken|sampled_|operator new|masu_\w|limb_|form_take|"
     r"(masu_|__libc_|__)?(malloc|calloc|realloc|aligned|memalign|posix_memalign|p?valloc|take_large)"
@@ -49,18 +53,25 @@ def symbolize(profile) -> list[str]:
     symbols, mappings = Symbols(code), {m.id: m for m in profile.mapping}
     functions = {(f.name, f.filename): f.id for f in profile.function}
     fresh = itertools.count(max(functions.values(), default=0) + 1)
-    for location in profile.location:
-        name = "" if location.line else symbols.function(location.address)
-        if not name:
-            continue
-        mapping = mappings[location.mapping_id]
-        mapping.has_functions = True
-        key = (strings.place(name), mapping.filename)
+
+    def named(location, name: str) -> None:
+        file = mappings[location.mapping_id].filename if location.mapping_id else 0
+        key = (strings.place(name), file)
         if key not in functions:
             functions[key] = next(fresh)
             profile.function.add(id=functions[key], name=key[0], system_name=key[0], filename=key[1])
+        del location.line[:]
         location.line.add(function_id=functions[key])
-    _drop_own(profile, strings, mappings)
+
+    for location in profile.location:
+        name = "" if location.line else symbols.function(location.address)
+        if name:
+            mappings[location.mapping_id].has_functions = True
+            named(location, name)
+    if "cpu" in {strings[t.type] for t in profile.sample_type}:
+        join_own(profile, strings, mappings, named, CUT, DEEPER)
+    else:
+        _drop_own(profile, strings, mappings)
     return sorted(symbols.others)
 
 
@@ -90,7 +101,7 @@ class Row:
 
     name: str
     flat: Counter[str] = field(default_factory=Counter)
-    """What it allocated itself, by sample type."""
+    """What it allocated or used itself, by sample type."""
     total: Counter[str] = field(default_factory=Counter)
     """And what those that it called did."""
 
@@ -113,8 +124,12 @@ class Heap:
     """From the outermost call inwards; the values by sample type."""
     types: set[str]
     interval: int
-    """Bytes between two samples, on average."""
+    """Bytes between two samples, on average; of a CPU profile nanoseconds."""
     seconds: float
+    used: float = 0.0
+    """Of a CPU profile: the CPU time of the process, in seconds, with what was not sampled; 0: not known."""
+    lost: int = 0
+    """The same: samples without room."""
 
     def total(self, kind: str) -> int:
         return sum(values[kind] for values in self.stacks.values())
@@ -123,7 +138,7 @@ class Heap:
         weight, blocks = VIEWS[view]
         if not {weight, blocks} <= self.types:
             there = ", ".join(v for v, types in VIEWS.items() if self.types.issuperset(types))
-            raise BadProfile(f"has no view {view}" + (f", but {there}" if there else ": it is no heap profile"))
+            raise BadProfile(f"has no view {view}" + (f", but {there}" if there else ": it is neither a heap nor a CPU profile"))
         return weight, blocks
 
     def telling(self) -> str:
@@ -170,6 +185,10 @@ class Heap:
             stacks.setdefault(frames, Counter()).subtract(values)
         return Heap(stacks, self.types & before.types, self.interval, self.seconds)
 
+    @property
+    def is_cpu(self) -> bool:
+        return self.types.issuperset(VIEWS["cpu"])
+
 
 def _overdue(values: Counter[str]) -> float:
     """The part of the blocks in use that is older than blocks of their site become. Blocks that live by chance
@@ -199,7 +218,7 @@ def heap(profile, by: str = "function") -> Heap:
     stacks: dict[tuple[str, ...], Counter[str]] = {}
     for sample in profile.sample:
         frames = [name for id in reversed(sample.location_id) for name in name_of[id]] or ["?"]
-        if len(sample.location_id) == CUT:
+        if len(sample.location_id) == CUT and frames[0] != DEEPER:
             frames.insert(0, DEEPER)
         if by != "function":
             name = next((strings[l.str] for l in sample.label if strings[l.key] == by), "")
@@ -207,7 +226,9 @@ def heap(profile, by: str = "function") -> Heap:
         values = stacks.setdefault(tuple(frames), Counter())
         for kind, value in zip(types, sample.value):
             values[kind] += value
-    return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9)
+    said = next((found for c in profile.comment if (found := USED.fullmatch(strings[c]))), None)
+    used, lost = (int(said[1]) * 1e-9, int(said[2])) if said else (0.0, 0)
+    return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9, used, lost)
 
 
 def _location_names(profile, strings: Strings) -> dict[int, list[str]]:
@@ -221,7 +242,8 @@ def _location_names(profile, strings: Strings) -> dict[int, list[str]]:
             mapping = mappings.get(location.mapping_id)
             where = mapping and os.path.basename(strings[mapping.filename])
             offset = location.address - mapping.memory_start + mapping.file_offset if mapping else 0
-            names = [f"{where}+0x{offset:x}" if where else f"0x{location.address:x}"]
+            # The kernel's own, such as [vdso], have no names at all.
+            names = [where if where and where[0] == "[" else f"{where}+0x{offset:x}" if where else f"0x{location.address:x}"]
         found[location.id] = names
     return found
 
@@ -230,11 +252,12 @@ def _location_names(profile, strings: Strings) -> dict[int, list[str]]:
 
 
 def folded(heap: Heap, kind: str) -> Iterator[str]:
-    """A line for each stack, with KiB. What rounds to none is left out."""
+    """A line for each stack, with KiB, of CPU time with milliseconds. What rounds to none is left out."""
+    unit = 1_000_000 if kind == "cpu" else 1024
     for frames, values in sorted(heap.stacks.items()):
-        kib = (values[kind] + 512) // 1024
-        if kib > 0:
-            yield ";".join(" ".join(name.replace(";", ":").split()) for name in frames) + f" {kib}"
+        count = (values[kind] + unit // 2) // unit
+        if count > 0:
+            yield ";".join(" ".join(name.replace(";", ":").split()) for name in frames) + f" {count}"
 
 
 def tree(stacks: dict[tuple[str, ...], Counter[str]], kinds: list[str]) -> dict:
@@ -252,6 +275,10 @@ def tree(stacks: dict[tuple[str, ...], Counter[str]], kinds: list[str]) -> dict:
                 parent.append(nodes[path[:-1]])
         own.append([nodes[frames], *(values[kind] for kind in kinds)])
     return {"kinds": kinds, "names": list(names), "name": name, "parent": parent, "own": own}
+
+
+def amount(view: str, n: float) -> str:
+    return f"{n * 1e-9:.2f} s" if view == "cpu" else size(n)
 
 
 def size(n: float) -> str:

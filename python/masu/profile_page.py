@@ -1,12 +1,15 @@
-"""A heap profile as a page with a flame graph."""
+"""A profile as a page with a flame graph."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-from masu.profile import VIEWS, Heap, size, tree
-from masu.profile_tables import MEMORY, TITLES, summary
+from masu.profile import VIEWS, Heap, amount, tree
+from masu.profile_cpu import NEXT, WORTH, callers, unsampled, verdict
+from masu.profile_tables import MEMORY, TITLES, growth_of, interval, summary
+
+CALLERS = 40
 
 
 def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: str) -> str:
@@ -14,19 +17,31 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
     import jinja2
 
     # What is shown: title, and where in a stack's values its bytes and blocks are.
-    views = [{"name": v, "title": TITLES[v], "kinds": VIEWS[v]} for v in ("in-use", "allocated", "peak") if heap.types.issuperset(VIEWS[v])]
+    views = [{"name": v, "title": TITLES[v], "kinds": VIEWS[v]} for v in ("in-use", "allocated", "peak", "cpu") if heap.types.issuperset(VIEWS[v])]
     stacks = {frames: Counter(values) for frames, values in heap.stacks.items()}
     if growth:
         weight, blocks = VIEWS[view]
         for frames, values in growth.stacks.items():
             stacks.setdefault(frames, Counter()).update({"growth": values[weight], "growth_objects": values[blocks]})
-        views.append({"name": "growth", "title": f"growth of what is {TITLES[view]}", "kinds": ("growth", "growth_objects")})
+        views.append({"name": "growth", "title": growth_of(view), "kinds": ("growth", "growth_objects")})
     first = "growth" if growth else view if view in MEMORY else heap.telling()
-    kinds = [kind for v in views for kind in v["kinds"]] + [*VIEWS["lifetime"], *VIEWS["suspects"]]
+    kinds = [kind for v in views for kind in v["kinds"]] + ([] if heap.is_cpu else [*VIEWS["lifetime"], *VIEWS["suspects"]])
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
     )
     return environment.get_template("profile.html.jinja").render(
         file=f"{file.name} to {later.name}" if later else file.name, facts=(f"{later.name}: " if later else "") + summary(heap), views=views, first=first,
-        interval=heap.interval and size(heap.interval), data={**tree(stacks, kinds), "views": views},
+        interval=heap.interval and interval(heap), data={**tree(stacks, kinds), "views": views, "cpu": heap.is_cpu}, cpu=heap.is_cpu,
+        unsampled=heap.is_cpu and unsampled(heap), verdict=heap.is_cpu and verdict(heap), next=NEXT,
+        callers=_callers(heap) if heap.is_cpu else [],
     )  # fmt: skip
+
+
+def _callers(heap: Heap) -> list[dict]:
+    """Who calls malloc and free, in words."""
+    whole = heap.total("cpu")
+    return [
+        {"cells": [amount("cpu", c.total), f"{100 * c.total / whole:.1f} %", *(amount("cpu", n) for n in (c.takes, c.gives, c.resizes))],
+         "name": c.name, "chain": c.chain, "advice": c.advice() if c.total > WORTH * whole else ""}
+        for c in callers(heap)[:CALLERS]
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs a program with the heap profiler on, and takes up the profiles that it and its processes write."""
+"""Runs a program with the heap or the CPU profiler on, and takes up the profiles that it and its processes write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_S = 0.02
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Which sends them to the program itself."""
-NAME = re.compile(r"^(.*)\.(\d+)(?:-(\d+))?\.heap\.pb$")
+NAME = re.compile(r"^(.*)\.(\d+)(?:-(\d+))?\.(heap|cpu)\.pb$")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Written:
     process: int
     number: str
     """"": the last one, written when the process ended."""
+    kind: str
     time: float
 
 
@@ -49,7 +50,7 @@ class Taken:
     """The last profile of each process, the program's own first."""
     numbered: int = 0
     empty: int = 0
-    """Processes that allocated too little to be sampled."""
+    """Processes without a sample."""
     own: bool = False
     """The program itself wrote one."""
     at_end: bool = False
@@ -80,7 +81,7 @@ def run(start: Callable[..., subprocess.Popen], folder: Path, output: Path | Non
         own = last.process == process
         if own:
             taken.own, taken.at_end = True, not last.number
-        path = output if own and output else beside / f"{last.program}.{last.process}.heap.pb.gz"
+        path = output if own and output else beside / f"{last.program}.{last.process}.{last.kind}.pb.gz"
         made = _take(last, path, taken, even_empty=own)
         if made:
             taken.files.append((path, made))
@@ -130,7 +131,7 @@ def _written(folder: Path) -> list[Written]:
         match = NAME.match(path.name)
         if match:
             try:
-                found.append(Written(path, match[1], int(match[2]), match[3] or "", path.stat().st_mtime))
+                found.append(Written(path, match[1], int(match[2]), match[3] or "", match[4], path.stat().st_mtime))
             except FileNotFoundError:  # forgotten meanwhile
                 pass
     return found

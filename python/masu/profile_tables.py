@@ -1,4 +1,4 @@
-"""Heap profiles as tables for a terminal."""
+"""Heap and CPU profiles as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,30 @@ from collections import Counter
 from rich.table import Table
 from rich.text import Text
 
-from masu.profile import VIEWS, Heap, duration, mean, size
+from masu.profile import VIEWS, Heap, amount, duration, mean, size
+from masu.profile_cpu import WORTH, callers
 
-TITLES = {"in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes",
-          "suspects": "suspects"}  # fmt: skip
+TITLES = {
+    "in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes",
+    "suspects": "suspects", "cpu": "CPU time",
+}  # fmt: skip
 MEMORY = ("in-use", "peak", "allocated")
 """Views whose values are bytes."""
 
 
+def growth_of(view: str) -> str:
+    return "growth of " + (TITLES[view] if view == "cpu" else f"what is {TITLES[view]}")
+
+
+def interval(heap: Heap) -> str:
+    """Between two samples, on average."""
+    return f"{duration(heap.interval * 1e-9)} of a thread's CPU time" if heap.is_cpu else size(heap.interval)
+
+
 def summary(heap: Heap) -> str:
+    if heap.is_cpu:
+        told = f"{amount('cpu', heap.total('cpu'))} of CPU time in {heap.total('samples'):,} samples"
+        return told + (f", in {duration(heap.seconds)}" if heap.seconds else "")
     parts = [
         f"{size(heap.total(VIEWS[view][0]))} {title}"
         for view, title in TITLES.items() if view in MEMORY and VIEWS[view][0] in heap.types
@@ -35,7 +50,7 @@ def functions(heap: Heap, view: str, *, by: str, cumulative: bool, count: int, g
         if view == "lifetime":
             return [f"{values[blocks]:,}", _mean_life(values, weight, blocks)]
         share = [] if growth else [f"{100 * values[weight] / whole:.1f} %" if whole else ""]
-        return [_amount(values[weight], growth), *share]
+        return [_amount(view, values[weight], growth), *share]
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for side in ["flat"] if outermost else ["flat", "cum"]:
@@ -43,7 +58,7 @@ def functions(heap: Heap, view: str, *, by: str, cumulative: bool, count: int, g
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
     if view != "lifetime":
-        table.add_column("flat blocks", justify="right", no_wrap=True)
+        table.add_column("flat samples" if view == "cpu" else "flat blocks", justify="right", no_wrap=True)
     table.add_column(by, overflow="fold")
     for row in rows[:count]:
         sides = [row.flat] if outermost else [row.flat, row.total]
@@ -60,10 +75,25 @@ def sites(heap: Heap, view: str, count: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(TITLES[view], justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("call site, and who called it", overflow="fold")
+    table.add_column("function, and who called it" if view == "cpu" else "call site, and who called it", overflow="fold")
     for frames, value in heap.sites(weight).most_common(count):
         if value > 0:
-            table.add_row(size(value), f"{100 * value / whole:.1f} %", Text(" < ".join(reversed(frames))))
+            table.add_row(amount(view, value), f"{100 * value / whole:.1f} %", Text(" < ".join(reversed(frames))))
+    return table
+
+
+def allocating(heap: Heap, count: int) -> Table:
+    """Of CPU time: who calls malloc and free."""
+    whole = heap.total("cpu")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("time", "share", "taking", "freeing", "resizing"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("function, and who called it", overflow="fold")
+    table.add_column("what may help", overflow="fold")
+    for caller in callers(heap)[:count]:
+        parts = [amount("cpu", n) for n in (caller.takes, caller.gives, caller.resizes)]
+        advice = caller.advice() if caller.total > WORTH * whole else ""
+        table.add_row(amount("cpu", caller.total), f"{100 * caller.total / whole:.1f} %", *parts, Text(caller.chain), Text(advice))
     return table
 
 
@@ -75,7 +105,7 @@ def suspects(heap: Heap, growth: Heap | None, count: int) -> Table:
     table.add_column("call site, and who called it", overflow="fold")
     for one in found[:count]:
         values = one.values
-        more = [] if one.growth is None else [_amount(one.growth, True)]
+        more = [] if one.growth is None else [_amount("in-use", one.growth, True)]
         age, life = mean(values, "inuse_age", "inuse_objects"), _mean_life(values, "lifetime", "freed_objects")
         table.add_row(size(one.bytes), size(values["inuse_space"]), *more, f"{values['inuse_objects']:,}", duration(age * 1e-9),
                       life or "never", Text(" < ".join(reversed(one.frames))))  # fmt: skip
@@ -84,8 +114,8 @@ def suspects(heap: Heap, growth: Heap | None, count: int) -> Table:
     return table
 
 
-def _amount(n: int, growth: bool) -> str:
-    return ("+" if growth and n > 0 else "") + size(n)
+def _amount(view: str, n: int, growth: bool) -> str:
+    return ("+" if growth and n > 0 else "") + amount(view, n)
 
 
 def _mean_life(values: Counter[str], weight: str, blocks: str) -> str:

@@ -121,6 +121,10 @@ def _table(elf: ELFFile, name: str) -> tuple:
     wanted = ((kind == FUNCTION) | (kind == INDIRECT_FUNCTION)) & (symbols["section"] != 0) & (symbols["value"] != 0)
     names = elf.get_section(section["sh_link"]).data() + b"\0"
     symbols = symbols[wanted]
+    # One without a size reaches to the end of its section at most; behind that are stubs that call other files.
+    ends = numpy.array([s["sh_addr"] + s["sh_size"] for s in elf.iter_sections()], "u8")
+    bare = (symbols["size"] == 0) & (symbols["section"] < len(ends))
+    symbols["size"][bare] = ends[symbols["section"][bare]] - symbols["value"][bare]
     return symbols[symbols["name"] < len(names)], names
 
 

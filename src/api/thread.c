@@ -35,6 +35,7 @@ internal heap *thread_heap(void) {
 /* ---- Joining and leaving ---- */
 
 internal_def _Atomic(void (*)(void)) thread_exit_hook;
+internal_def _Atomic(void (*)(void)) thread_join_hook;
 
 /* Runs once per round of destructors in which the thread has a heap. */
 static void thread_exits(void *rounds_so_far) {
@@ -93,8 +94,12 @@ static heap *thread_join(void) {
     thread_hot = &h->hot;
   compiler_fence();
   thread_busy = false;
-  if (h)
-    pthread_setspecific(key, (void *)(rounds + 1));
+  if (!h)
+    return NULL;
+  pthread_setspecific(key, (void *)(rounds + 1));
+  void (*hook)(void) = load_relaxed(&thread_join_hook);
+  if (UNLIKELY(hook != NULL))
+    hook();
   return h;
 }
 

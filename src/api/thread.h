@@ -31,6 +31,8 @@ thread_local_data bool thread_busy;
 
 /* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
 internal_data _Atomic(void (*)(void)) thread_exit_hook;
+/* Called when a thread has got its heap, from inside its first allocation. Set once. */
+internal_data _Atomic(void (*)(void)) thread_join_hook;
 
 /* Before anything is looked up in the size classes for a block to be taken: they are
  * settled when the first thread gets its heap. False: see settings_read. */

@@ -24,8 +24,10 @@
   X(live, 0, 0, 1, "show its figures to masu top, stat, doctor and export")   \
   X(profile, 0, 0, 1099511627776,                                              \
     "bytes between two samples of the heap profiler, on average; 1: 512 KiB; 0: none") \
+  X(cpu, 0, 0, 1000,                                                           \
+    "samples of the CPU profiler in a second of each thread's CPU time; 1: 100; 0: none") \
   X(profile_every, 0, 0, 86400,                                                \
-    "seconds between two files of the heap profiler; 0: one at the end")       \
+    "seconds between two files of a profiler; 0: one at the end")                \
   X(profile_growth, 0, 0, 1048576,                                             \
     "MiB by which what is in use grows until the heap profiler writes a file; 0: none") \
   X(profile_signal, 0, 0, 64,                                                  \

@@ -47,7 +47,7 @@ internal void buffer_drop(buffer *b) {
 enum {
   PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION,
   PROFILE_STRING = 6, PROFILE_TIME = 9, PROFILE_DURATION, PROFILE_PERIOD_TYPE, PROFILE_PERIOD,
-  PROFILE_DEFAULT_TYPE = 14,
+  PROFILE_COMMENT, PROFILE_DEFAULT_TYPE,
   TYPE_TYPE = 1, TYPE_UNIT,
   SAMPLE_LOCATIONS = 1, SAMPLE_VALUES, SAMPLE_LABEL,
   LABEL_KEY = 1, LABEL_STRING,
@@ -97,7 +97,6 @@ typedef struct encoding {
   buffer message, packed; /* in the making */
   uint64_t strings;       /* written */
   uint64_t thread_key, heap_key; /* strings */
-  uint64_t now;                  /* ns */
   struct {
     char name[32];
     uint64_t string;
@@ -132,9 +131,9 @@ static uint64_t name_string(encoding *e, const char *name, size_t most) {
   return string;
 }
 
-static void put_type(encoding *e, unsigned field, const char *type, const char *unit) {
-  put_number(&e->message, TYPE_TYPE, text_string(e, type));
-  put_number(&e->message, TYPE_UNIT, text_string(e, unit));
+static void put_type(encoding *e, unsigned field, pprof_type type) {
+  put_number(&e->message, TYPE_TYPE, text_string(e, type.type));
+  put_number(&e->message, TYPE_UNIT, text_string(e, type.unit));
   put_message(e->out, field, &e->message);
 }
 
@@ -164,9 +163,10 @@ static void sort_addresses(uintptr_t *a, size_t count) {
   }
 }
 
-static bool collect_addresses(encoding *e, const profile *p, buffer *all) {
-  for (const profile_site *s = p->sites; s; s = s->next)
-    buffer_put(all, s->frame, s->frame_count * sizeof *s->frame);
+static bool collect_addresses(encoding *e, const pprof_source *p, buffer *all) {
+  pprof_stack s;
+  for (const void *at = NULL; (at = p->next(p, at, &s));)
+    buffer_put(all, s.frame, s.frame_count * sizeof *s.frame);
   if (all->failed)
     return false;
   e->address = (uintptr_t *)(void *)all->at;
@@ -336,55 +336,46 @@ static void put_label(encoding *e, uint64_t key, const char *name, size_t most) 
   buffer_drop(&label);
 }
 
-static void put_sample(encoding *e, const profile *p, const profile_site *s) {
-  amount peak = profile_at_peak(p, s);
-  for (uint32_t i = 0; i < s->frame_count; i++)
+static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {
+  for (size_t i = 0; i < s->frame_count; i++)
     put_varint(&e->packed, location_of(e, s->frame[i]));
   put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
-  const amount *all[] = {&s->in_use, &s->allocated, &peak, &s->freed};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    pack(e, all[i]->objects);
-    pack(e, all[i]->bytes);
-  }
-  pack(e, profile_age(p, s, e->now));
+  for (size_t i = 0; i < p->type_count; i++)
+    pack(e, s->value[i]);
   put_message(&e->message, SAMPLE_VALUES, &e->packed);
-  put_label(e, e->thread_key, s->labels.thread, sizeof s->labels.thread);
-  if (*s->labels.heap)
-    put_label(e, e->heap_key, s->labels.heap, sizeof s->labels.heap);
+  put_label(e, e->thread_key, s->thread, PPROF_THREAD);
+  if (s->heap && *s->heap)
+    put_label(e, e->heap_key, s->heap, PPROF_HEAP);
   put_message(e->out, PROFILE_SAMPLE, &e->message);
 }
 
-static void put_types(encoding *e) {
+static void put_head(encoding *e, const pprof_source *p) {
   text_string(e, ""); /* string 0 */
-  put_type(e, PROFILE_SAMPLE_TYPE, "inuse_objects", "count");
-  put_type(e, PROFILE_SAMPLE_TYPE, "inuse_space", "bytes");
-  put_type(e, PROFILE_SAMPLE_TYPE, "alloc_objects", "count");
-  put_type(e, PROFILE_SAMPLE_TYPE, "alloc_space", "bytes");
-  put_type(e, PROFILE_SAMPLE_TYPE, "peak_objects", "count");
-  put_type(e, PROFILE_SAMPLE_TYPE, "peak_space", "bytes");
-  put_type(e, PROFILE_SAMPLE_TYPE, "freed_objects", "count");
-  put_type(e, PROFILE_SAMPLE_TYPE, "lifetime", "nanoseconds");
-  put_type(e, PROFILE_SAMPLE_TYPE, "inuse_age", "nanoseconds");
-  put_type(e, PROFILE_PERIOD_TYPE, "space", "bytes");
-  put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, "inuse_space"));
+  for (size_t i = 0; i < p->type_count; i++)
+    put_type(e, PROFILE_SAMPLE_TYPE, p->types[i]);
+  put_type(e, PROFILE_PERIOD_TYPE, p->period_type);
+  put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, p->shown));
+  put_number(e->out, PROFILE_PERIOD, p->period);
+  put_number(e->out, PROFILE_TIME, p->started_wall);
+  put_number(e->out, PROFILE_DURATION, p->now - p->started);
+  if (p->comment)
+    put_number(e->out, PROFILE_COMMENT, text_string(e, p->comment));
 }
 
-internal bool pprof_encode(const profile *p, const buffer *maps, buffer *out) {
+internal bool pprof_encode(const pprof_source *p, const buffer *maps, buffer *out) {
   buffer addresses = {0}, files = {0};
-  encoding e = {.out = out, .now = os_now_ns()};
+  encoding e = {.out = out};
   bool room = !maps->failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
   e.files = (mapped_file *)(void *)files.at;
   if (room && collect_addresses(&e, p, &addresses)) {
-    put_types(&e);
-    put_number(out, PROFILE_PERIOD, p->interval);
-    put_number(out, PROFILE_TIME, p->started_wall);
-    put_number(out, PROFILE_DURATION, e.now - p->started);
+    put_head(&e, p);
     e.thread_key = text_string(&e, "thread");
     e.heap_key = text_string(&e, "heap");
     put_mappings(&e, maps);
     put_locations(&e);
-    for (const profile_site *s = p->sites; s; s = s->next)
-      put_sample(&e, p, s);
+    pprof_stack s;
+    for (const void *at = NULL; (at = p->next(p, at, &s));)
+      put_sample(&e, p, &s);
   } else {
     out->failed = true;
   }

@@ -7,7 +7,7 @@
 #ifndef MASU_OBSERVE_PPROF_H
 #define MASU_OBSERVE_PPROF_H
 
-#include "observe/profile.h"
+#include "base/attr.h"
 
 /* Bytes that grow. `failed`: there was no memory, what is there is of no use. */
 typedef struct buffer {
@@ -19,9 +19,38 @@ typedef struct buffer {
 internal void buffer_put(buffer *b, const void *data, size_t size);
 internal void buffer_drop(buffer *b);
 
+enum { PPROF_VALUES = 10, PPROF_THREAD = 16, PPROF_HEAP = 32 };
+
+typedef struct pprof_type {
+  const char *type, *unit;
+} pprof_type;
+
+/* A call stack with the names of a thread and of a named heap, and its values. */
+typedef struct pprof_stack {
+  const uintptr_t *frame; /* return addresses, the innermost first */
+  size_t frame_count;
+  const char *thread; /* PPROF_THREAD bytes */
+  const char *heap;   /* PPROF_HEAP bytes; NULL or "": none */
+  double value[PPROF_VALUES];
+} pprof_stack;
+
+/* What there is to write. */
+typedef struct pprof_source {
+  const pprof_type *types; /* of the values */
+  size_t type_count;
+  const char *shown; /* the type that readers show first */
+  pprof_type period_type;
+  uint64_t period;
+  uint64_t started, started_wall, now; /* ns */
+  const char *comment;                 /* NULL: none */
+  /* The stack behind that of `last`, which is what it returned before; NULL: the first.
+   * Returns NULL behind the last one. The same stacks each time. */
+  const void *(*next)(const struct pprof_source *source, const void *last, pprof_stack *stack);
+} pprof_source;
+
 /* What is mapped where, for pprof_encode: the text of /proc/self/maps. */
 internal void pprof_read_maps(buffer *maps);
 /* False: out of memory. */
-internal bool pprof_encode(const profile *p, const buffer *maps, buffer *out);
+internal bool pprof_encode(const pprof_source *p, const buffer *maps, buffer *out);
 
 #endif

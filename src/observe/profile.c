@@ -217,7 +217,6 @@ static void remember(record r, const origin *o) {
 }
 
 static unsigned file_due(uint64_t now);
-static void write_numbered(unsigned number);
 
 static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
   origin o;
@@ -232,7 +231,7 @@ static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
   unsigned number = file_due(r.since);
   profiler_unlock(busy);
   if (UNLIKELY(number != 0))
-    write_numbered(number);
+    profile_write_file("heap", number, masu_profile_write);
 }
 
 static void observe_freed(void *p) {
@@ -276,11 +275,32 @@ PUBLIC int masu_profile_start(size_t interval) {
 
 PUBLIC void masu_profile_stop(void) { store_relaxed(&budget_interval, 0); }
 
+static const pprof_type heap_types[] = {
+    {"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"},
+    {"peak_objects", "count"},  {"peak_space", "bytes"},  {"freed_objects", "count"}, {"lifetime", "nanoseconds"},
+    {"inuse_age", "nanoseconds"},
+};
+
+static const void *next_site(const pprof_source *source, const void *last, pprof_stack *stack) {
+  const profile_site *s = last ? ((const profile_site *)last)->next : profiler.all.sites;
+  if (!s)
+    return NULL;
+  amount peak = profile_at_peak(&profiler.all, s);
+  *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
+                         .value = {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes, peak.objects,
+                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, source->now)}};
+  return s;
+}
+
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
   buffer maps = {0}, out = {0};
   pprof_read_maps(&maps);
   bool busy = profiler_lock();
-  bool done = pprof_encode(&profiler.all, &maps, &out);
+  const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
+                               .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
+                               .started = profiler.all.started, .started_wall = profiler.all.started_wall,
+                               .now = os_now_ns(), .next = next_site};
+  bool done = pprof_encode(&source, &maps, &out);
   profiler_unlock(busy);
   int why = done ? put(path, out.at, out.size) : ENOMEM;
   *size = out.size;
@@ -333,13 +353,21 @@ PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
 
 static char profile_folder[4096]; /* with the slash; "": where the process is */
 
-/* number 0: the last one. */
-static void write_numbered(unsigned number) {
+internal bool profile_find_folder(void) {
+  const char *wanted = os_environment("MASU_PROFILE");
+  if (wanted && *wanted && snprintf(profile_folder, sizeof profile_folder, "%s/", wanted) >= (int)sizeof profile_folder) {
+    report("MASU_PROFILE: the path is too long");
+    return false;
+  }
+  return true;
+}
+
+internal void profile_write_file(const char *kind, unsigned number, int (*write_to)(const char *path)) {
   char path[sizeof profile_folder + 300], between[16] = "";
   if (number)
     snprintf(between, sizeof between, "-%04u", number);
-  snprintf(path, sizeof path, "%s%.200s.%d%s.heap.pb", profile_folder, os_program_name(), os_process_id(), between);
-  int why = masu_profile_write(path);
+  snprintf(path, sizeof path, "%s%.200s.%d%s.%s.pb", profile_folder, os_program_name(), os_process_id(), between, kind);
+  int why = write_to(path);
   if (why)
     report("the profile was not written to %s: %s", path, strerror(why));
 }
@@ -376,7 +404,7 @@ internal void profile_write_if_signalled(void) {
   bool busy = profiler_lock();
   unsigned number = file_begins(os_now_ns());
   profiler_unlock(busy);
-  write_numbered(number);
+  profile_write_file("heap", number, masu_profile_write);
 }
 
 /* The program's own handler, if it sets one later, takes the place of this one. */
@@ -391,13 +419,8 @@ static void listen_to_signal(int number) {
 
 internal void profile_begin(void) {
   uint64_t interval = option_get(OPTION_profile);
-  const char *wanted = os_environment("MASU_PROFILE");
-  if (!interval)
+  if (!interval || !profile_find_folder())
     return;
-  if (wanted && *wanted && snprintf(profile_folder, sizeof profile_folder, "%s/", wanted) >= (int)sizeof profile_folder) {
-    report("MASU_PROFILE: the path is too long");
-    return;
-  }
   profiler.written = os_now_ns();
   int why = masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
   if (why)
@@ -409,7 +432,7 @@ internal void profile_begin(void) {
 internal void profile_end(void) {
   static atomic_u32 ended;
   if (option_get(OPTION_profile) && profiler.bins && !thread_busy && !exchange_acq_rel(&ended, 1))
-    write_numbered(0);
+    profile_write_file("heap", 0, masu_profile_write);
 }
 
 __attribute__((destructor)) static void profiled_program_exits(void) { profile_end(); }

@@ -69,4 +69,9 @@ internal void profile_write_if_signalled(void);
 internal void profile_begin(void);
 internal void profile_end(void);
 
+/* For both profilers. Where the files go that the options ask for; false: that is not to be had,
+ * which was said. PROGRAM.PID.KIND.pb there; number 0: the last one. */
+internal bool profile_find_folder(void);
+internal void profile_write_file(const char *kind, unsigned number, int (*write_to)(const char *path));
+
 #endif

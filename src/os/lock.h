@@ -27,6 +27,8 @@ typedef enum lock_rank {
   LOCK_SUPPLY,   /* regions, free runs, purging */
   LOCK_MAPPINGS, /* ranges kept for blocks above a huge page */
   LOCK_META,     /* masu's own memory */
+  LOCK_CPU,      /* the timers of the CPU profiler; a thread that gets its heap takes it with any
+                    other held */
   LOCK_COUNT
 } lock_rank;
 

@@ -112,6 +112,34 @@ internal unsigned os_thread_count(void);
 /* How many of them os_thread_start made. */
 internal unsigned os_thread_own_count(void);
 
+/* Calls `see` for each thread of the process, as the system numbers them. False: not all of
+ * them could be read. */
+internal bool os_threads_each(void (*see)(unsigned thread));
+
+/* ---- CPU time ---- */
+
+/* Nanoseconds of CPU time that a thread of this process has used (0: the calling one), or all
+ * of them together. 0: it has ended. */
+internal uint64_t os_cpu_ns(unsigned thread);
+internal uint64_t os_cpu_process_ns(void);
+/* A timer on that time, which interrupts that thread with `what`. Negative: refused. Threads,
+ * fork and exec leave it behind: who made it drops it. */
+internal int os_cpu_timer_make(unsigned thread, void *what);
+/* Once, when the thread has used `at` nanoseconds in all; at once, if it has. */
+internal void os_cpu_timer_set(int timer, uint64_t at);
+internal void os_cpu_timer_drop(int timer);
+/* The timer is set and has not fired, or it has and the thread has not been interrupted yet, as
+ * it blocks signals, or is in a long system call. */
+internal bool os_cpu_timer_waits(int timer, unsigned thread);
+/* What the timers call, in the thread that they interrupt. It must be safe in a signal handler;
+ * no other handler runs meanwhile. `context`: where the thread was, for stack_capture_from.
+ * Returns 0 or an errno value; EBUSY: the program handles that signal itself. */
+typedef void os_cpu_handler(void *what, const void *context);
+internal int os_cpu_handle(os_cpu_handler *handler);
+/* As it was before, unless the program has taken the signal for itself meanwhile. */
+internal void os_cpu_handle_no_more(void);
+internal bool os_cpu_is_handled(void);
+
 /* ---- Files ---- */
 
 /* Programs change their folder: what is used later has an absolute path. No file stays

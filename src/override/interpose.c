@@ -12,8 +12,9 @@
 #include "api/process.h"
 #include "base/attr.h"
 #include "heap/helper.h"
-#include "observe/profile.h"
+#include "observe/cpu.h"
 #include "observe/live.h"
+#include "observe/profile.h"
 #include "os/os.h"
 #include "override/entry.h"
 
@@ -105,8 +106,13 @@ static void find_next(void) {
 typedef int pthread_create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int thrd_create_t(thrd_t *, thrd_start_t, void *);
 
-/* The helper starts after the real call has returned: nothing of the C library is
+/* masu's own threads start after the real call has returned: nothing of the C library is
  * locked then. */
+static void thread_made(void) {
+  cpu_thread_made();
+  helper_ensure();
+}
+
 PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*body)(void *), void *argument) {
   static pthread_create_t *next;
@@ -115,7 +121,7 @@ PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
   void *recorded = ENTRY_THREAD(&body, &argument, false);
   int failed = next(thread, attributes, body, argument);
   if (!failed)
-    helper_ensure();
+    thread_made();
   else
     ENTRY_THREAD_FAILED(recorded);
   return failed;
@@ -128,7 +134,7 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
   void *recorded = ENTRY_THREAD(&body, &argument, true);
   int result = next(thread, body, argument);
   if (result == thrd_success)
-    helper_ensure();
+    thread_made();
   else
     ENTRY_THREAD_FAILED(recorded);
   return result;
@@ -138,6 +144,7 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
 PUBLIC _Noreturn void _exit(int status) {
   process_end();
   profile_end();
+  cpu_end();
   live_end();
   ENTRY_END();
   if (next_exit)
@@ -162,6 +169,7 @@ __attribute__((constructor(101))) static void library_start(int count, char **ar
 #endif
   process_start(arguments, environment);
   profile_begin();
+  cpu_begin();
   live_start();
   ENTRY_START();
 }

@@ -437,6 +437,95 @@ static void the_environment(void **state) {
   assert_string_equal(os_program_name(), program_invocation_short_name);
 }
 
+/* ---- CPU time ---- */
+
+static unsigned seen_count;
+static bool seen_self;
+static void count_thread(unsigned thread) {
+  seen_count++;
+  seen_self |= thread == os_thread_id();
+}
+
+static void every_thread_is_seen(void **state) {
+  (void)state;
+  seen_count = 0;
+  assert_true(os_threads_each(count_thread));
+  assert_true(seen_self);
+  assert_int_equal(seen_count, os_thread_count());
+}
+
+static _Atomic(int) fired;
+static int marker;
+static const void *fired_with;
+static void on_timer(void *what, const void *context) {
+  fired_with = context ? what : NULL;
+  fired++;
+}
+
+static void use_cpu(uint64_t until) {
+  while (os_cpu_ns(0) < until)
+    ;
+}
+
+/* Once, as much CPU time later; what fires while it is blocked waits. */
+static void a_timer_on_cpu_time(void **state) {
+  sigset_t urgent;
+  (void)state;
+#ifdef __SANITIZE_THREAD__ /* which holds signals back */
+  skip();
+#endif
+  sigemptyset(&urgent);
+  sigaddset(&urgent, SIGURG);
+  assert_int_equal(os_cpu_handle(on_timer), 0);
+  assert_true(os_cpu_is_handled());
+  assert_int_equal(os_cpu_handle(on_timer), 0);
+  int timer = os_cpu_timer_make(os_thread_id(), &marker);
+  assert_true(timer >= 0);
+  uint64_t now = os_cpu_ns(os_thread_id());
+  assert_true(now > 0 && now <= os_cpu_process_ns());
+  assert_false(os_cpu_timer_waits(timer, os_thread_id()));
+  os_cpu_timer_set(timer, now + 20000000);
+  assert_true(os_cpu_timer_waits(timer, os_thread_id()));
+  use_cpu(now + 10000000);
+  assert_int_equal(fired, 0);
+  for (uint64_t until = now + 10000000; !fired && until < now + 20000000000; until += 10000000)
+    use_cpu(until); /* the system may be late */
+  assert_int_equal(fired, 1);
+  assert_ptr_equal(fired_with, &marker);
+  sigprocmask(SIG_BLOCK, &urgent, NULL);
+  now = os_cpu_ns(0);
+  os_cpu_timer_set(timer, now);
+  use_cpu(now + 50000000);
+  assert_int_equal(fired, 1);
+  assert_true(os_cpu_timer_waits(timer, os_thread_id()));
+  sigprocmask(SIG_UNBLOCK, &urgent, NULL);
+  for (uint64_t until = now + 50000000; fired < 2 && until < now + 20000000000; until += 10000000)
+    use_cpu(until);
+  assert_false(os_cpu_timer_waits(timer, os_thread_id()));
+  assert_int_equal(fired, 2);
+  os_cpu_timer_drop(timer);
+  os_cpu_handle_no_more();
+  assert_false(os_cpu_is_handled());
+}
+
+static void no_timer_for_a_thread_that_is_not_there(void **state) {
+  (void)state;
+  assert_int_equal(os_cpu_ns(0x3fffff), 0);
+  assert_true(os_cpu_timer_make(0x3fffff, NULL) < 0);
+}
+
+static void own_handler(int number) { (void)number; }
+
+static void the_programs_handler_stays(void **state) {
+  (void)state;
+  signal(SIGURG, own_handler);
+  assert_int_equal(os_cpu_handle(on_timer), EBUSY);
+  assert_ptr_equal(signal(SIGURG, SIG_IGN), own_handler);
+  assert_int_equal(os_cpu_handle(on_timer), 0);
+  os_cpu_handle_no_more();
+  assert_ptr_equal(signal(SIGURG, SIG_DFL), SIG_IGN);
+}
+
 static int pipe_ends[2];
 enum { MUCH = 300000 };
 
@@ -590,6 +679,10 @@ int main(void) {
       cmocka_unit_test(a_thread_of_our_own),
       cmocka_unit_test(resident_pages_of_a_range),
       cmocka_unit_test(the_environment),
+      cmocka_unit_test(every_thread_is_seen),
+      cmocka_unit_test(a_timer_on_cpu_time),
+      cmocka_unit_test(no_timer_for_a_thread_that_is_not_there),
+      cmocka_unit_test(the_programs_handler_stays),
       cmocka_unit_test(writing_to_stderr),
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),

@@ -12,13 +12,13 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 
 
 @click.command(cls=Command, example="masu profile python3.4242.heap.pb.gz")
-@click.option("--view", type=click.Choice(["in-use", "allocated", "peak", "lifetime", "suspects"]),
-              help="What to show; else what is in use at the end or, if that is little, at the peak.")  # fmt: skip
+@click.option("--view", type=click.Choice(["in-use", "allocated", "peak", "lifetime", "suspects", "cpu"]),
+              help="What to show; else what is in use at the end or, if that is little, at the peak. A CPU profile has only cpu.")  # fmt: skip
 @click.option("--by", type=click.Choice(["function", "thread", "heap"]), default="function",
               help="Sum up by function, thread or named heap.")  # fmt: skip
 @click.option("--cumulative", is_flag=True, help="Sort by what a function and those that it calls have.")
 @click.option("-n", "count", type=click.IntRange(min=1), default=20, metavar="ROWS", help="So many rows; else 20.")
-@click.option("--folded", is_flag=True, help="Write folded stacks with KiB, for flamegraph.pl, inferno, speedscope.")
+@click.option("--folded", is_flag=True, help="Write folded stacks with KiB or milliseconds, for flamegraph.pl, inferno, speedscope.")
 @click.option("--html", is_flag=True, help="Write a page with a flame graph.")
 @click.option("-o", "output", type=ResultFile(),
               help="Where to; else FILE.html, and stdout for --folded. With --live alone: keep the profile.")  # fmt: skip
@@ -30,8 +30,8 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.argument("later", type=click.Path(path_type=Path), required=False)
 def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: bool, output, pid, start, stop: bool, file, later) -> None:
-    """Shows a heap profile of `masu run --profile heap`, or any in the format of pprof; with a second FILE the
-    growth from the first to the second. With --live PID the last one is that of a running process."""
+    """Shows a profile of `masu run --profile heap` or `--profile cpu`, or any of these kinds in the format of pprof; with
+    a second FILE the growth from the first to the second. With --live PID the last one is that of a running process."""
     from masu import profile as profiles
 
     if pid is None and (start or stop):
@@ -48,7 +48,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
     if output and not (folded or html or pid is not None):
         raise click.UsageError("-o is for --folded, --html and --live.")
     if folded and view in ("lifetime", "suspects"):
-        raise click.UsageError(f"--folded is KiB of stacks, and {view} has none.")
+        raise click.UsageError(f"--folded is of stacks, and {view} has none.")
     if view == "suspects" and by != "function":
         raise click.UsageError("--view suspects is by call site.")
     shown_as = [path for path in (file, later) if path]
@@ -58,7 +58,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
         shown_as.append(name)
         heaps.append(now)
     last, growth = heaps[-1], heaps[1].minus(heaps[0]) if len(heaps) > 1 else None
-    view = view or ("in-use" if growth else last.telling())
+    view = view or ("in-use" if growth and not last.is_cpu else last.telling())
     for path, one in zip(shown_as, heaps):
         try:
             weight, _ = one.kinds(view)
@@ -131,8 +131,8 @@ def _show(shown_as: list, last, growth, view: str, *, by: str, cumulative: bool,
     from masu import profile_tables as tables
 
     console = Console(highlight=False) if Console().is_terminal else Console(width=200, highlight=False)
-    what = f"growth of what is {tables.TITLES[view]}" if growth and view != "suspects" else tables.TITLES[view]
-    facts = tables.summary(last) + (f"; a sample every {tables.size(last.interval)}" if last.interval else "")
+    what = tables.growth_of(view) if growth and view != "suspects" else tables.TITLES[view]
+    facts = tables.summary(last) + (f"; a sample every {tables.interval(last)}" if last.interval else "")
     console.print(" to ".join(map(str, shown_as)), style="bold", markup=False)
     console.print((f"{shown_as[-1]}: " if growth else "") + facts, markup=False)
     console.print(f"\n{what}:", markup=False)
@@ -140,3 +140,20 @@ def _show(shown_as: list, last, growth, view: str, *, by: str, cumulative: bool,
         console.print(tables.suspects(last, growth, count))
     else:
         console.print(tables.functions(growth or last, view, by=by, cumulative=cumulative, count=count, growth=bool(growth)))
+    if view == "cpu" and not growth:
+        _show_allocating(console, last, count)
+
+
+def _show_allocating(console, profile, count: int) -> None:
+    """Of a CPU profile."""
+    from masu import profile_tables as tables
+    from masu.profile_cpu import NEXT, unsampled, verdict
+
+    if unsampled(profile):
+        console.print(unsampled(profile), markup=False)
+    console.print("\ntime in malloc and free:", markup=False)
+    console.print(verdict(profile), markup=False)
+    table = tables.allocating(profile, count)
+    if table.row_count:
+        console.print(table)
+        console.print(NEXT, markup=False)

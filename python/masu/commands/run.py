@@ -40,22 +40,28 @@ class Size(click.ParamType):
 @click.option("--options", metavar="NAME:VALUE,...", help="Options of the library, as in MASU_OPTIONS.")
 @click.option("--options-file", type=click.Path(path_type=Path), metavar="FILE",
               help="Options and size classes, as masu tune writes them; --options win.")  # fmt: skip
-@click.option("--profile", type=click.Choice(["heap"]), help="Find out which code allocates, and what of it stays: see masu profile.")
-@click.option("-o", "output", type=click.Path(path_type=Path), help="The profile; else PROGRAM.PID.heap.pb.gz here.")
-@click.option("--interval", type=Size(), metavar="SIZE", help="Profile a sample every so many bytes on average; else 512K.")
+@click.option("--profile", type=click.Choice(["heap", "cpu"]),
+              help="Find out which code allocates, and what of it stays; or which uses CPU time. See masu profile.")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path), help="The profile; else PROGRAM.PID.heap.pb.gz or .cpu.pb.gz here.")
+@click.option("--interval", type=Size(), metavar="SIZE", help="Heap: a sample every so many bytes on average; else 512K.")
+@click.option("--hz", type=click.IntRange(2, 1000), metavar="NUMBER", help="CPU: so many samples in a second of a thread's CPU time; else 100.")
 @click.option("--every", type=click.IntRange(1, 86400), metavar="SECONDS", help="Also keep the profile as it is every so often.")
 @click.option("--growth", type=Size(), metavar="SIZE", help="Also keep the profile each time that so much more is in use.")
 @click.option("--signal", "number", type=click.Choice(["HUP", "USR1", "USR2"]), help="Also keep the profile as it is when the program gets this signal.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, every, growth, number,
+    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, hz, every, growth, number,
     program: str, arguments: tuple,
 ) -> None:
     """Runs PROGRAM on masu. The exit status is the program's own; 127 when there is
     no such program, 126 when it cannot be executed, 125 when masu itself fails."""
-    if not profile and (output or interval or every or growth or number):
-        raise click.UsageError("-o, --interval, --every, --growth and --signal are for --profile heap.")
+    if not profile and (output or every):
+        raise click.UsageError("-o and --every are for --profile heap or --profile cpu.")
+    if profile != "heap" and (interval or growth or number):
+        raise click.UsageError("--interval, --growth and --signal are for --profile heap.")
+    if hz and profile != "cpu":
+        raise click.UsageError("--hz is for --profile cpu.")
     library = library_path()
     path = find_or_fail(program)
     reason = why_preload_fails(path, library)
@@ -67,7 +73,7 @@ def run(
         environment["MASU_OPTIONS_FILE"] = _readable(options_file)
     if profile:
         when = _when(every, growth, number)
-        _run_profiled(path, [program, *arguments], environment, output, interval, when, bool(reason))
+        _run_profiled(path, [program, *arguments], environment, output, profile, interval or hz, when, bool(reason))
     _restore_signals()
     try:
         _execute(path, [program, *arguments], environment)
@@ -133,7 +139,16 @@ def _when(every, growth, number) -> list:
     return when
 
 
-def _run_profiled(path: str, argv: list, environment: dict, output, interval, when: list, reached_by_none: bool) -> NoReturn:
+def _profiler_options(kind: str, rate, when: list) -> list:
+    if kind == "heap":
+        from masu.profile_run import KEPT_S
+
+        return [f"profile:{rate or 1}", *(when or [f"profile_every:{KEPT_S}"])]
+    # Files meanwhile need a thread, which a program without threads shouldn't get unasked.
+    return [f"cpu:{rate or 1}", *when]
+
+
+def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
     from masu import profile_run as profiling
 
     try:
@@ -141,8 +156,7 @@ def _run_profiled(path: str, argv: list, environment: dict, output, interval, wh
     except OSError as error:
         fail(f"{output.parent if output else Path.cwd()}: {error.strerror}", MASU_FAILED)
     environment["MASU_PROFILE"] = str(folder)
-    _join(environment, "MASU_OPTIONS", ",",
-          [f"profile:{interval or 1}", *(when or [f"profile_every:{profiling.KEPT_S}"])], first=False)  # fmt: skip
+    _join(environment, "MASU_OPTIONS", ",", _profiler_options(kind, rate, when), first=False)
 
     def start(in_child) -> subprocess.Popen:
         def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
@@ -158,17 +172,18 @@ def _run_profiled(path: str, argv: list, environment: dict, output, interval, wh
         os.rmdir(folder)
         fail(f"{argv[0]}: {error.strerror}", CANNOT_EXECUTE)
     if not reached_by_none or taken.files:
-        _tell(argv[0], taken)
+        _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
     raise SystemExit(taken.status if taken.status >= 0 else 128 - taken.status)
 
 
 TOLD_MOST = 10
 
 
-def _tell(program: str, taken) -> None:
+def _tell(program: str, taken, killed: str) -> None:
+    """killed: what to say when a signal ended it."""
     from masu.profile_tables import sites, summary
 
-    ended = f"signal {signal.Signals(-taken.status).name} ended it" if taken.status < 0 else ""
+    ended = f"signal {signal.Signals(-taken.status).name} ended it{killed}" if taken.status < 0 else ""
     if not taken.own:
         warn(f"{program} wrote no profile: "
              + (ended or "it has another allocator linked in, cleared its environment, could not write or left without exit"))  # fmt: skip
@@ -185,7 +200,7 @@ def _tell(program: str, taken) -> None:
     if taken.numbered:
         say(f"and {taken.numbered} from before, with numbers")
     if taken.empty:
-        say(f"and none of {taken.empty} process{'es' * (taken.empty > 1)} that allocated too little for a sample")
+        say(f"and none of {taken.empty} process{'es' * (taken.empty > 1)} without samples")
     if taken.left:
         say(f"{taken.left} has " + (f"what {taken.running} process{'es' * (taken.running > 1)} still running will write"
                                     if taken.running else "what could not be taken from it"))  # fmt: skip
@@ -194,15 +209,27 @@ def _tell(program: str, taken) -> None:
 
 
 def _table(files: list, sites) -> None:
-    """Of the program, or, where it only starts others that allocate, of the one that does so most."""
+    """Of the program, or, where it only starts others, of the one that has most."""
     from rich.console import Console
+
+    from masu.profile_cpu import unsampled, verdict
+
+    def most(file) -> int:
+        return file[1].total("cpu" if file[1].is_cpu else "peak_space")
 
     console = Console(stderr=True, highlight=False)
     console = console if console.is_terminal else Console(stderr=True, highlight=False, width=200)
-    path, heap = files[0] if files[0][1].stacks else max(files, key=lambda f: f[1].total("peak_space"))
-    if not heap.stacks:
+    path, heap = files[0] if files[0][1].stacks else max(files, key=most)
+    if not heap.stacks and heap.is_cpu:
+        say("no sample: less CPU time was used than --hz has samples for")
+    elif not heap.stacks:
         say(f"no sample: less was allocated than about {heap.interval:,} bytes; --interval takes more")
+    if not heap.stacks:
         return
     if path != files[0][0]:
         say(f"of {path}:")
     console.print(sites(heap, heap.telling(), 5))
+    if heap.is_cpu:
+        say(verdict(heap))
+        if unsampled(heap):
+            say(unsampled(heap))

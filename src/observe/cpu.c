@@ -1,0 +1,518 @@
+#include "observe/cpu.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/thread.h"
+#include "base/options.h"
+#include "heap/helper.h"
+#include "masu/cpu.h"
+#include "observe/pprof.h"
+#include "observe/profile.h"
+#include "observe/stack.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/report.h"
+
+enum {
+  HZ_DEFAULT = 100,
+  HZ_MOST = 1000,
+  CPU_BINS = 1 << 17,
+  CPU_PROBES = 256,      /* bins that are tried for a stack */
+  CPU_THREADS = 1 << 14, /* that can have a timer at the same time */
+  LOOK_MS = 200,         /* between two looks for threads */
+  LOOK_LEAST_MS = 1,     /* however many are made */
+  LATE_PERIODS = 10,     /* a thread that is so late may have lost its timer */
+};
+#define CPU_ROOM (32 * MIB)
+
+typedef struct cpu_stack {
+  uint64_t hash;
+  atomic_u64 samples, ns;
+  char thread[16];
+  uint64_t frame_count;
+  uintptr_t frame[];
+} cpu_stack;
+
+typedef struct cpu_thread {
+  atomic_u32 id; /* of the system; 0: the place is free */
+  int timer;
+  atomic_u64 due; /* the thread's CPU time at its next sample, ns */
+  uint64_t look;  /* at which it was there last */
+} cpu_thread;
+
+/* What handlers use. All zero: empty. */
+typedef struct cpu_table {
+  atomic_word bin[CPU_BINS]; /* cpu_stack pointers */
+  cpu_thread thread[CPU_THREADS];
+  atomic_u64 samples, ns, stacks, lost;
+  atomic_u64 used; /* of the room */
+  _Alignas(16) uint8_t room[CPU_ROOM];
+} cpu_table;
+
+/* Guarded by LOCK_CPU, but for `table`, which is there before any handler, and what masu-cpu
+ * alone uses. */
+static struct {
+  cpu_table *table;
+  int process;       /* whose profile it is: a child of vfork has the same memory */
+  size_t places;     /* of threads; behind them all are free */
+  size_t last;       /* where a thread was found */
+  size_t threads;    /* that have a timer */
+  uint64_t look;     /* counts them */
+  unsigned watcher;  /* masu-cpu */
+  uint64_t random;
+  uint64_t period;                /* the last, also when it does not run; ns */
+  uint64_t started, started_wall; /* ns */
+  uint64_t used, used_from;       /* CPU time of the process, ns: before the last start, and at it */
+  uint64_t written;               /* ns; masu-cpu */
+  unsigned files;                 /* masu-cpu */
+} cpu;
+static atomic_u64 cpu_period; /* ns; 0: the profiler does not run */
+static atomic_u32 cpu_watched; /* masu-cpu runs or is about to */
+static atomic_u32 cpu_rung;    /* changes when it has to look */
+
+/* A signal handler that interrupts whoever holds the lock finds its thread busy, and does
+ * without a heap. Returns what timers_unlock wants back. */
+static bool timers_lock(void) {
+  bool busy = thread_busy;
+  thread_busy = true;
+  compiler_fence();
+  lock_take(LOCK_CPU);
+  return busy;
+}
+
+static void timers_unlock(bool busy) {
+  lock_drop(LOCK_CPU);
+  compiler_fence();
+  thread_busy = busy;
+  if (!busy)
+    thread_free_deferred();
+}
+
+/* ---- Samples, in the handler ---- */
+
+static uint64_t hash_of_sample(const uintptr_t *frame, size_t count, const char *thread) {
+  uint64_t name[2];
+  memcpy(name, thread, sizeof name);
+  return stack_hash(frame, count) ^ (name[0] * 31 + name[1]) * 0x9e3779b97f4a7c15;
+}
+
+/* NULL: no room. */
+static cpu_stack *stack_make(uint64_t hash, const uintptr_t *frame, size_t count, const char *thread) {
+  size_t size = sizeof(cpu_stack) + count * sizeof *frame;
+  uint64_t at = add_relaxed(&cpu.table->used, size);
+  if (at + size > CPU_ROOM)
+    return NULL;
+  cpu_stack *s = (cpu_stack *)(void *)(cpu.table->room + at);
+  s->hash = hash;
+  s->frame_count = count;
+  memcpy(s->frame, frame, count * sizeof *frame);
+  memcpy(s->thread, thread, sizeof s->thread);
+  return s;
+}
+
+/* NULL: no room. What a handler made whom another was quicker than stays unused. */
+static cpu_stack *stack_find(const uintptr_t *frame, size_t count, const char *thread) {
+  uint64_t hash = hash_of_sample(frame, count, thread);
+  cpu_stack *made = NULL;
+  for (size_t i = 0; i < CPU_PROBES; i++) {
+    atomic_word *bin = &cpu.table->bin[(hash + i) % CPU_BINS];
+    uintptr_t known = load_acquire(bin);
+    if (!known) {
+      made = made ? made : stack_make(hash, frame, count, thread);
+      if (!made)
+        return NULL;
+      if (cas_acq_rel(bin, &known, (uintptr_t)made)) {
+        add_relaxed(&cpu.table->stacks, 1);
+        return made;
+      }
+    }
+    cpu_stack *s = (cpu_stack *)known;
+    if (s->hash == hash && s->frame_count == count && !memcmp(s->frame, frame, count * sizeof *frame) &&
+        !memcmp(s->thread, thread, sizeof s->thread))
+      return s;
+  }
+  return NULL;
+}
+
+static void count_samples(const void *context, uint64_t samples, uint64_t period) {
+  uintptr_t frame[STACK_MOST];
+  char thread[16] = "";
+  size_t count = stack_capture_from(context, frame, STACK_MOST);
+  os_thread_read_name(thread);
+  cpu_stack *s = stack_find(frame, count, thread);
+  add_relaxed(&cpu.table->samples, samples);
+  if (!s) {
+    add_relaxed(&cpu.table->lost, samples);
+    return;
+  }
+  add_relaxed(&cpu.table->ns, samples * period);
+  add_relaxed(&s->samples, samples);
+  add_relaxed(&s->ns, samples * period);
+}
+
+static bool is_place(const cpu_thread *t) {
+  return t >= cpu.table->thread && t < cpu.table->thread + CPU_THREADS;
+}
+
+/* A timer that was dropped may fire once more. */
+static void cpu_sample(void *what, const void *context) {
+  cpu_thread *t = what;
+  uint64_t period = load_relaxed(&cpu_period);
+  if (!period || !is_place(t) || load_acquire(&t->id) != os_thread_id())
+    return;
+  uint64_t due = load_relaxed(&t->due), now = os_cpu_ns(0);
+  uint64_t samples = now < due ? 0 : 1 + (now - due) / period;
+  store_relaxed(&t->due, due + samples * period);
+  os_cpu_timer_set(t->timer, due + samples * period);
+  if (samples)
+    count_samples(context, samples, period);
+}
+
+/* ---- Timers, under the lock ---- */
+
+/* id 0: a free place. */
+static cpu_thread *thread_find(unsigned id) {
+  for (size_t i = 0; i < cpu.places; i++) {
+    size_t at = (cpu.last + i) % cpu.places;
+    if (load_relaxed(&cpu.table->thread[at].id) == id) {
+      cpu.last = at;
+      return &cpu.table->thread[at];
+    }
+  }
+  return NULL;
+}
+
+/* Of a period, above 0. */
+static uint64_t random_part(uint64_t period) {
+  cpu.random = (cpu.random ^ os_now_ns()) * 6364136223846793005 + 1442695040888963407;
+  return 1 + (cpu.random >> 32) * period / ((uint64_t)1 << 32);
+}
+
+static void timer_give(unsigned id, uint64_t period) {
+  cpu_thread *t = thread_find(0);
+  if (!t && cpu.places < CPU_THREADS)
+    t = &cpu.table->thread[cpu.places++];
+  if (!t)
+    return;
+  t->timer = os_cpu_timer_make(id, t);
+  if (t->timer < 0)
+    return;
+  uint64_t due = os_cpu_ns(id) + random_part(period);
+  store_relaxed(&t->due, due);
+  t->look = cpu.look;
+  store_release(&t->id, id);
+  os_cpu_timer_set(t->timer, due);
+  cpu.threads++;
+}
+
+static void timer_take(cpu_thread *t) {
+  store_relaxed(&t->id, 0);
+  os_cpu_timer_drop(t->timer);
+  cpu.threads--;
+}
+
+/* The thread has ended and another has its number, whose clock began anew; or what fired went
+ * nowhere: the program had the signal for itself, or waited for all. */
+static bool is_lost(const cpu_thread *t, uint64_t period) {
+  unsigned id = load_relaxed(&t->id);
+  uint64_t due = load_relaxed(&t->due), now = os_cpu_ns(id);
+  return due > now + period || (due + LATE_PERIODS * period < now && !os_cpu_timer_waits(t->timer, id));
+}
+
+static void see_thread(unsigned id) {
+  bool busy = timers_lock();
+  uint64_t period = load_relaxed(&cpu_period);
+  cpu_thread *t = thread_find(id);
+  if (t && is_lost(t, period)) {
+    timer_take(t);
+    t = NULL;
+  }
+  if (t)
+    t->look = cpu.look;
+  else if (period && id != cpu.watcher)
+    timer_give(id, period);
+  timers_unlock(busy);
+}
+
+/* ---- Looking for threads ---- */
+
+static void forget_ended_threads(void) {
+  bool busy = timers_lock();
+  for (size_t i = 0; i < cpu.places; i++) {
+    cpu_thread *t = &cpu.table->thread[i];
+    if (load_relaxed(&t->id) && t->look != cpu.look)
+      timer_take(t);
+  }
+  while (cpu.places && !load_relaxed(&cpu.table->thread[cpu.places - 1].id))
+    cpu.places--;
+  timers_unlock(busy);
+}
+
+static void look_at_threads(void) {
+  bool busy = timers_lock();
+  cpu.look++;
+  timers_unlock(busy);
+  if (os_threads_each(see_thread))
+    forget_ended_threads();
+}
+
+static void see_joined_thread(void) {
+  if (load_relaxed(&cpu_period))
+    see_thread(os_thread_id());
+}
+
+static bool taken_from_us(void) {
+  bool busy = timers_lock();
+  bool taken = load_relaxed(&cpu_period) && !os_cpu_is_handled();
+  timers_unlock(busy);
+  return taken;
+}
+
+static void give_way(void) {
+  if (!taken_from_us())
+    return;
+  masu_cpu_stop();
+  report("the program handles SIGURG itself: the CPU profile ends there");
+}
+
+static void write_cpu_if_due(void) {
+  uint64_t every = option_get(OPTION_profile_every) * 1000000000, now = os_now_ns();
+  if (!every || !option_get(OPTION_cpu) || now - cpu.written < every)
+    return;
+  cpu.written = now;
+  profile_write_file("cpu", ++cpu.files, masu_cpu_write);
+}
+
+static void watch_ensure(void);
+
+static void *watch_main(void *unused) {
+  bool last;
+  (void)unused;
+  os_thread_name("masu-cpu");
+  cpu.watcher = os_thread_id();
+  while (!(last = helper_is_last_thread()) && load_relaxed(&cpu_period)) {
+    uint32_t rung = load_acquire(&cpu_rung), lonely = helper_step_ms();
+    give_way();
+    look_at_threads();
+    write_cpu_if_due();
+    os_sleep_ms(LOOK_LEAST_MS);
+    os_wait(&cpu_rung, rung, lonely ? lonely : LOOK_MS);
+  }
+  store_release(&cpu_watched, 0);
+  os_thread_ends();
+  if (!last)
+    watch_ensure(); /* it may have been started again meanwhile */
+  return NULL;
+}
+
+static void watch_ensure(void) {
+  if (!load_relaxed(&cpu_period) || exchange_acq_rel(&cpu_watched, 1))
+    return;
+  helper_ensure(); /* before the other thread is made, whose creation would start it */
+  if (!os_thread_start(watch_main))
+    store_release(&cpu_watched, 0);
+}
+
+static void watch_ring(void) {
+  add_relaxed(&cpu_rung, 1);
+  os_wake_one(&cpu_rung);
+}
+
+internal void cpu_thread_made(void) {
+  if (LIKELY(!load_relaxed(&cpu_period)))
+    return;
+  watch_ensure();
+  watch_ring();
+}
+
+/* From the start on where nobody says that a thread was made, or files are due meanwhile. */
+static bool watch_is_wanted(void) {
+#if defined(MASU_STATIC) || defined(MASU_NO_OVERRIDE)
+  return true;
+#else
+  return os_thread_count() > 1 || (option_get(OPTION_cpu) && option_get(OPTION_profile_every));
+#endif
+}
+
+/* ---- Starting and stopping ---- */
+
+static uint64_t cpu_used(void) {
+  return cpu.used + (load_relaxed(&cpu_period) ? os_cpu_process_ns() - cpu.used_from : 0);
+}
+
+static void profile_opens(void) {
+  cpu.process = os_process_id();
+  cpu.started = os_now_ns();
+  cpu.started_wall = os_wall_ns();
+  cpu.used = 0;
+  cpu.used_from = os_cpu_process_ns();
+}
+
+static void cpu_fork_child(void) {
+  store_relaxed(&cpu_watched, 0);
+  bool busy = timers_lock();
+  uint64_t period = load_relaxed(&cpu_period);
+  os_purge(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
+  cpu.places = cpu.threads = 0;
+  cpu.watcher = 0;
+  cpu.files = 0;
+  profile_opens();
+  if (period)
+    timer_give(os_thread_id(), period);
+  timers_unlock(busy);
+  if (period && watch_is_wanted())
+    watch_ensure();
+}
+
+/* Under the lock. */
+static int cpu_prepare(void) {
+  if (!cpu.table) {
+    cpu.table = os_map(ROUND_UP(sizeof *cpu.table, os_page()), os_page());
+    if (!cpu.table)
+      return ENOMEM;
+    os_avoid_huge_pages(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
+    profile_opens();
+  }
+  return os_cpu_handle(cpu_sample);
+}
+
+PUBLIC int masu_cpu_start(unsigned hz) {
+  static atomic_u32 known_to_fork;
+  uintptr_t first[1];
+  if (hz > HZ_MOST)
+    return EINVAL;
+  stack_capture(first, 1); /* what the first walk of all prepares is not for a handler */
+  bool busy = timers_lock();
+  int why = cpu_prepare();
+  if (!why) {
+    if (!load_relaxed(&cpu_period))
+      cpu.used_from = os_cpu_process_ns();
+    cpu.period = 1000000000 / (hz ? hz : HZ_DEFAULT);
+    store_relaxed(&cpu_period, cpu.period);
+  }
+  timers_unlock(busy);
+  if (why)
+    return why;
+  if (!exchange_acq_rel(&known_to_fork, 1))
+    pthread_atfork(NULL, NULL, cpu_fork_child);
+  store_relaxed(&thread_join_hook, see_joined_thread);
+  look_at_threads();
+  if (watch_is_wanted())
+    watch_ensure();
+  return 0;
+}
+
+PUBLIC void masu_cpu_stop(void) {
+  bool busy = timers_lock();
+  if (load_relaxed(&cpu_period)) {
+    cpu.used = cpu_used();
+    store_relaxed(&cpu_period, 0);
+    for (size_t i = 0; i < cpu.places; i++)
+      if (load_relaxed(&cpu.table->thread[i].id))
+        timer_take(&cpu.table->thread[i]);
+    cpu.places = 0;
+    os_cpu_handle_no_more();
+  }
+  timers_unlock(busy);
+  watch_ring();
+}
+
+/* ---- Reading ---- */
+
+static const pprof_type cpu_types[] = {{"samples", "count"}, {"cpu", "nanoseconds"}};
+
+typedef struct cpu_source {
+  pprof_source head;
+  cpu_stack *const *stacks; /* behind the last NULL */
+} cpu_source;
+
+static const void *next_cpu_stack(const pprof_source *source, const void *last, pprof_stack *stack) {
+  cpu_stack *const *at = last ? (cpu_stack *const *)last + 1 : ((const cpu_source *)source)->stacks;
+  cpu_stack *s = *at;
+  if (!s)
+    return NULL;
+  *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->thread,
+                         .value = {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
+  return at;
+}
+
+/* Those that there are now: more may come while they are written. */
+static void list_stacks(buffer *list) {
+  uintptr_t s;
+  for (size_t i = 0; i < CPU_BINS; i++)
+    if ((s = load_acquire(&cpu.table->bin[i])))
+      buffer_put(list, &s, sizeof s);
+  s = 0;
+  buffer_put(list, &s, sizeof s);
+}
+
+static cpu_source source_make(const buffer *list, char *comment, size_t size) {
+  bool busy = timers_lock();
+  snprintf(comment, size, "used %llu ns, lost %llu samples", (unsigned long long)cpu_used(),
+           (unsigned long long)load_relaxed(&cpu.table->lost));
+  cpu_source made = {{.types = cpu_types, .type_count = 2, .shown = "cpu", .period_type = cpu_types[1],
+                      .period = cpu.period, .started = cpu.started, .started_wall = cpu.started_wall,
+                      .now = os_now_ns(), .comment = comment, .next = next_cpu_stack},
+                     (cpu_stack *const *)(void *)list->at};
+  timers_unlock(busy);
+  return made;
+}
+
+PUBLIC int masu_cpu_write(const char *path) {
+  if (!cpu.table)
+    return EINVAL;
+  buffer maps = {0}, list = {0}, out = {0};
+  char comment[80];
+  pprof_read_maps(&maps);
+  list_stacks(&list);
+  cpu_source source = source_make(&list, comment, sizeof comment);
+  bool done = !list.failed && pprof_encode(&source.head, &maps, &out);
+  int why = done ? os_file_write(path, out.at, out.size) : ENOMEM;
+  buffer_drop(&maps);
+  buffer_drop(&list);
+  buffer_drop(&out);
+  return why;
+}
+
+PUBLIC int masu_cpu_read(masu_cpu_figures *out, size_t size) {
+  if (!cpu.table || size != sizeof *out)
+    return EINVAL;
+  bool busy = timers_lock();
+  *out = (masu_cpu_figures){
+      .sampled = (double)load_relaxed(&cpu.table->ns) * 1e-9,
+      .used = (double)cpu_used() * 1e-9,
+      .samples = load_relaxed(&cpu.table->samples),
+      .stacks = load_relaxed(&cpu.table->stacks),
+      .lost = load_relaxed(&cpu.table->lost),
+      .threads = cpu.threads,
+  };
+  timers_unlock(busy);
+  return 0;
+}
+
+/* ---- What the options ask for ---- */
+
+internal void cpu_begin(void) {
+  uint64_t hz = option_get(OPTION_cpu);
+  if (!hz || !profile_find_folder())
+    return;
+  cpu.written = os_now_ns();
+  int why = masu_cpu_start(hz > 1 ? (unsigned)hz : 0);
+  if (why)
+    report("no CPU profile: %s", strerror(why));
+}
+
+internal void cpu_end(void) {
+  static atomic_u32 ended;
+  if (!option_get(OPTION_cpu) || !cpu.table || cpu.process != os_process_id() || thread_busy ||
+      exchange_acq_rel(&ended, 1))
+    return;
+  give_way();
+  masu_cpu_stop();
+  profile_write_file("cpu", 0, masu_cpu_write);
+}
+
+__attribute__((destructor)) static void cpu_profiled_program_exits(void) { cpu_end(); }

@@ -1,0 +1,33 @@
+/* cpu: the CPU profiler of masu/cpu.h: where the threads spend their time.
+ *
+ * Each thread has a timer on the clock of its CPU time, which fires once, and which the handler
+ * sets again: whoever takes the signal away has quiet after one more. A thread's samples are due
+ * at a random moment within its first period and a period apart from then on, so that short
+ * threads have their chance as well; a handler that comes late counts all that are due.
+ *
+ * Who gives a thread its timer: the thread that starts the profiler has its own; a thread that
+ * gets a heap does so itself (thread_join_hook); all others are found by a thread, masu-cpu,
+ * which looks when one was made (cpu_thread_made) and five times a second, and which also drops
+ * the timers of those that have ended. It is started when there are threads to look for: a
+ * program without threads stays one.
+ *
+ * The handler takes no lock and allocates nothing. It counts in a table with room for a fixed
+ * number of stacks, made at the start:
+ *
+ *     a bin points at a stack or at none; what it points at never changes but for its counts
+ *     samples of all stacks + lost == samples taken
+ *
+ * Threads: any; LOCK_CPU guards the list of timers. docs/decisions/0014-*.md says why so.
+ */
+#ifndef MASU_OBSERVE_CPU_H
+#define MASU_OBSERVE_CPU_H
+
+#include "base/attr.h"
+
+/* What the options ask for, at start and when the process ends. */
+internal void cpu_begin(void);
+internal void cpu_end(void);
+/* A thread was made. The C library holds no lock. */
+internal void cpu_thread_made(void);
+
+#endif
