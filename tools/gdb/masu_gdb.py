@@ -222,6 +222,7 @@ class Masu:
         roster = variable("roster", "roster.c")
         self.descriptors = variable("descriptors", "slab.c")
         self.supply = variable("supply", "supply.c")
+        self.all_regions = variable("all_regions", "regions.c")
         self.mappings = variable("mappings", "mappings.c")
         self.map_top = address_of(variable("map_top", "pagemap.c").address)
         self.heaps = [Heap(h, self) for h in follow(roster["all"], "next")]
@@ -268,7 +269,7 @@ class Masu:
         return next((h for h in self.heaps if h.address == address), None)
 
     def regions(self):
-        return follow(self.supply["regions"], "next")
+        return follow(self.all_regions["first"], "next")
 
 
 # ---- masu heaps ----------------------------------------------------------------------
