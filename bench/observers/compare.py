@@ -31,7 +31,6 @@ sys.path.insert(0, str(HERE.parent))
 from masu.bench.report import machine
 from masu.bench.session import workloads
 from masu.library import library_path
-from masu.measuring.rounds import wide
 from masu.messages import Problem
 from observers import contenders, programs, published, results, running, sites, tables
 from observers.contenders import Contender
@@ -208,7 +207,7 @@ def main(argv: list[str]) -> None:
     given = arguments(argv)
     plan = QUICK if given.quick else FULL
     plan = Plan(given.seconds, plan.least_rounds, plan.short_rounds) if given.seconds else plan
-    peers, console = given.peers.resolve(), wide()
+    peers, console = given.peers.resolve(), tables.console()
     if given.publish and (given.quick or given.only or given.observers):
         raise Problem("--publish is for all of it")
     with tempfile.TemporaryDirectory(prefix="masu-observers-", ignore_cleanup_errors=True) as name:

@@ -70,7 +70,7 @@ def _others(made: Path) -> list[Program]:
         Program("cc1", (cc1, *compile_, str(made / "much-120.c")), (cc1, *compile_, str(made / "much-8.c")),
                 missing="" if cc1 else "there is no cc1"),
         Program("z3", ("z3", holes[0]), ("z3", holes[1]), missing="" if shutil.which("z3") else "z3 is not installed"),
-        Program("redis", (), (), requests=(100000, 4000), missing=server),
+        Program("redis", (), (), requests=(40000, 2000), missing=server),
     ]  # fmt: skip
 
 

@@ -117,11 +117,11 @@ def of_heap_files(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
 
 
 def of_folded(text: str, names: set[str]) -> Counter[str]:
-    """Frames, semicolons between them, and a number. Those names don't call each other."""
+    """Frames, maybe with their file, semicolons between them, and a number. Those names don't call each other."""
     found = Counter()
     for line in text.splitlines():
         frames, _, number = line.rpartition(" ")
-        for name in names.intersection(frames.split(";")):
+        for name in names.intersection(frame.partition(" (")[0] for frame in frames.split(";")):
             found[name] += int(number)
     return found
 

@@ -41,9 +41,9 @@ from masu.bench.report import machine
 from masu.library import library_path
 from masu.measuring import statistics
 from masu.measuring.measure import clean_environment
-from masu.measuring.rounds import wide
 from masu.messages import Problem
 from masu.pprof import BadProfile, read
+from observers import tables
 from observers.contenders import Contender
 from observers.running import Redis
 
@@ -162,7 +162,7 @@ def soak(name: str, minutes: float, load: float, folder: Path, tell: Callable[[s
             programs[side] = PROGRAMS[name](contender, folders[side])
             stack.callback(programs[side].kill)
         while True:
-            used = (time.monotonic() - start) / (60 * minutes)
+            used = (time.monotonic() - start) / (60 * minutes) if minutes else 1
             if used >= 1 and kept.days() >= LEAST_DAYS:
                 break
             for number in range(HOURS):
@@ -280,13 +280,14 @@ def main(argv: list[str]) -> int:
     names = [name for name in given.only.split(",") if name]
     if unknown := set(names) - PROGRAMS.keys():
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
-    console, content, steady = wide(), {"machine": machine(), "programs": {}}, True
+    console, content, steady = tables.console(), {"machine": machine(), "programs": {}}, True
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with tempfile.TemporaryDirectory(prefix="masu-soak-", ignore_cleanup_errors=True) as folder:
         for name in names:
             with Progress(*columns, console=console, transient=True) as progress:
                 task = progress.add_task(name, total=1)
-                kept = soak(name, given.minutes, given.load, Path(folder), lambda text, part: progress.update(task, description=text, completed=part))
+                tell = lambda text, part: progress.update(task, description=text, completed=part)  # noqa: E731
+                kept = soak(name, given.minutes, given.load, Path(folder), tell)
             rows, ratio = judged(kept), cost(kept)
             content["programs"][name] = {"figures": rows, "cost": ratio, "hours": vars(kept)}
             console.print(table(name, rows, ratio))

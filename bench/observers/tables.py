@@ -11,25 +11,30 @@ from observers.results import BROKEN, HELD, OPEN, missing
 KINDS = {True: "programs that do little but allocate", False: "other programs"}
 
 
-def show(content: dict, console: Console) -> None:
+def console() -> Console:
+    """Tables in a file or a pipe are not cut."""
+    return Console() if Console().is_terminal else Console(width=200)
+
+
+def show(content: dict, out: Console) -> None:
     for allocates, kind in KINDS.items():
         some = [one for one in content["sums"] if one["allocates"] == allocates and one["programs"]]
         if some:
-            console.print(_sums(some, content["observers"], kind))
+            out.print(_sums(some, content["observers"], kind))
     for row in content["rows"]:
         if "verdict" in row and row["verdict"] != HELD:
             low, high = row["time"][1:]
             between = f"{low:.3f} to {high:.3f}" if low is not None else "one round only"
-            console.print(f"{row['observer']}, {row['program']}: limit {row['limit']:.2f} {row['verdict']}: {row['time'][0]:.3f}, {between}",
+            out.print(f"{row['observer']}, {row['program']}: limit {row['limit']:.2f} {row['verdict']}: {row['time'][0]:.3f}, {between}",
                           style="bold red" if row["verdict"] == BROKEN else None, highlight=False)  # fmt: skip
-    console.print(_sites(content["sites"]))
+    out.print(_sites(content["sites"]))
     for line in missing(content):
-        console.print(f"missing: {line}", style="dim", highlight=False)
+        out.print(f"missing: {line}", style="dim", highlight=False)
 
 
 def _sums(some: list[dict], observers: dict, kind: str) -> Table:
     table = Table(title=kind, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("observer")
+    table.add_column("observer", no_wrap=True)
     for heading in ("beside", "time, mean", "worst", "", "memory, mean", "most added", "", "limit", HELD, OPEN, BROKEN):
         table.add_column(heading, justify="left" if heading in ("beside", "") else "right", no_wrap=True)
     for one in some:
@@ -51,7 +56,7 @@ def _sums(some: list[dict], observers: dict, kind: str) -> Table:
 def _sites(sites: dict) -> Table:
     table = Table(title="finds the functions that keep most", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("observer", "of five", "names"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading == "observer")
     table.add_row("the truth", "", ", ".join(sites["truth"]))
     for name, one in sites["named"].items():
         table.add_row(name, "" if one["missing"] else str(one["same"]), one["missing"] or ", ".join(one["top"]))

@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from observers import compare, contenders, published, results, sites, soak  # noqa: E402
+from observers import compare, contenders, published, results, sites, soak, tables  # noqa: E402
 from observers.contenders import Contender  # noqa: E402
 from observers.programs import Program  # noqa: E402
 from observers.results import Measured  # noqa: E402
@@ -133,7 +133,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     seconds = {"long": {"system": [1.0] * 5, "good": [2.0] * 5}}
     compare.write_state(state, {"known": Measured("known", False, seconds, seconds)})
     some = [Program("known", ("false",), ("false",)), Program("echo", ("echo", "a"), ("echo", "a"))]
-    found, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1), tmp_path, state, tmp_path, compare.wide())
+    found, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1), tmp_path, state, tmp_path, tables.console())
     rows = {row["program"]: row for row in results.rows(found, all_)}
     assert rows["known"]["time"][0] == 2.0 and rows["echo"]["rounds"] >= 1
     assert compare.read_state(state).keys() == {"known", "echo"}
@@ -264,7 +264,7 @@ def test_what_massif_writes():
 
 
 def test_folded_stacks():
-    text = "main;works;keeps_rows 700\nmain;keeps_rows 30\nmain;works 9\n?;main;keeps_log 5\n"
+    text = "main;works;keeps_rows 700\nmain;keeps_rows 30\nmain;works 9\n?;main (a.c);keeps_log (sites.c); 5\n"
     assert sites.of_folded(text, {"keeps_rows", "keeps_log"}) == Counter(keeps_rows=730, keeps_log=5)
 
 
