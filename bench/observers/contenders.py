@@ -79,7 +79,7 @@ def _ours(folder: Path) -> list[Contender]:
         Contender("masu cpu", "masu", "CPU profile, 100 samples a second", library,
                   ("MASU_OPTIONS=cpu", *profile), writes="*.cpu.pb*", limits=(1.02, 1.02)),
         Contender("masu leaks", "masu", "leak check at the end", library,
-                  ("MASU_OPTIONS=leaks", *profile), samples=False),
+                  ("MASU_OPTIONS=leaks", *profile), writes="*.leaks.pb*", samples=False),
         Contender("masu record", "masu", "every call, for masu replay",
                   prefix=record, writes="*.trace", samples=False, helpers=True),
     ]  # fmt: skip

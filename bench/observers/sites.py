@@ -105,15 +105,23 @@ def of_pprof_text(text: str) -> Counter[str]:
     return found
 
 
-def of_heap_files(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
-    """The last one; jeprof and google-pprof are the same script, and read each other's files."""
+def of_jemalloc(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
+    return _by(peers / "jeprof", folder, planted)
+
+
+def of_gperftools(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
+    """Its reader, or that of jemalloc, which was made from it."""
+    return _by(shutil.which("google-pprof") or peers / "jeprof", folder, planted)
+
+
+def _by(reader: str | Path, folder: Path, planted: Planted) -> Counter[str]:
+    """The last file that it wrote."""
     last = max(folder.glob("*.heap"), key=lambda path: path.stat().st_mtime_ns)
-    readers = [shutil.which("google-pprof"), peers / "jeprof"]
-    reader = next((r for r in readers if r and Path(r).is_file()), None)
-    if not reader:
-        raise Problem("neither google-pprof nor jeprof is there to read its files")
     words = ["perl", reader, "--text", "--cum", "--inuse_space", planted.program, last]
-    return of_pprof_text(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Problem(f"{Path(reader).name}: {(done.stderr or 'failed').strip().splitlines()[-1]}")
+    return of_pprof_text(done.stdout)
 
 
 def of_folded(text: str, names: set[str]) -> Counter[str]:
@@ -161,8 +169,8 @@ def of_memray(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
 
 READERS = {
     "masu heap": of_masu,
-    "jemalloc heap": of_heap_files,
-    "gperftools heap": of_heap_files,
+    "jemalloc heap": of_jemalloc,
+    "gperftools heap": of_gperftools,
     "heaptrack": of_heaptrack,
     "memray": of_memray,
     "massif": lambda folder, planted, peers: of_massif((folder / "massif.out").read_text()),
