@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 
 def generate(folder: Path) -> None:
     (folder / "pigeons.smt2").write_text("\n".join(pigeons(8)) + "\n(check-sat)\n")
-    (folder / "much.c").write_text("".join(_functions(400)))
+    (folder / "much.c").write_text("".join(functions(400)))
 
 
 def pigeons(holes: int):
@@ -22,7 +22,7 @@ def pigeons(holes: int):
             yield from (f"(assert (not (and {place[a][j]} {place[b][j]})))" for b in range(a))
 
 
-def _functions(count: int):
+def functions(count: int):
     yield "struct point { double x, y; int tag; };\n"
     for i in range(count):
         yield (

@@ -1,0 +1,248 @@
+"""What observing costs: masu's profilers, other allocators' and tools', on the same programs in one run.
+
+    script/bench-observers [--quick] [--only PROGRAM,...] [--observers NAME,...] [--json FILE] [--publish]
+
+Every measurement is a fresh process; the contenders take turns in random order within each round. Time and peak
+memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round. What
+samples runs a long input as often as there is time, what looks at every allocation a short one, three times. A
+program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
+each names the functions of one program that keep most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from masu.bench.report import machine
+from masu.bench.session import workloads
+from masu.library import library_path
+from masu.messages import Problem
+from observers import contenders, programs, published, results, running, sites, tables
+from observers.contenders import Contender
+from observers.programs import Program
+from observers.results import Measured
+
+MOST_ROUNDS = 60
+Tell = Callable[[str, float], None]
+"""What is being done, and which part of it is done."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    seconds: float
+    """For the long input of a program."""
+    least_rounds: int
+    short_rounds: int
+
+
+FULL = Plan(35, 5, 3)
+QUICK = Plan(8, 3, 1)
+
+
+# ---- Measuring ----
+
+
+class Runner:
+    def __init__(self, all_: list[Contender], plan: Plan, folder: Path):
+        self.contenders, self.plan, self.folder = all_, plan, folder
+        self.order = random.Random()
+        self.outputs: dict[tuple[str, ...], str] = {}
+        """What a command prints; its first run, without an observer, says so."""
+
+    def measured(self, program: Program, tell: Tell) -> Measured:
+        result = Measured(program.name, program.allocates)
+        if program.missing:
+            result.missing = {c.name: program.missing for c in self.contenders if c.of}
+            return result
+        result.missing = {c.name: c.missing for c in self.contenders if c.of and c.missing}
+        self._long(program, result, lambda text, part: tell(text, 0.7 * part))
+        self._short(program, result, lambda text, part: tell(text, 0.7 + 0.3 * part))
+        return result
+
+    def _taking_part(self, program: Program, long: bool) -> list[Contender]:
+        """Those that observe, and whom they are compared with."""
+        able = [c for c in self.contenders if not c.missing and (program.python or not c.python)]
+        observers = [c for c in able if c.of and c.samples == long]
+        bases = {c.of for c in observers}
+        if without := bases - {c.name for c in able}:
+            raise Problem(f"{', '.join(without)} can't run, but those that are compared with it")
+        return [c for c in able if c.name in bases] + observers
+
+    def _long(self, program: Program, result: Measured, tell: Tell) -> None:
+        """A warm-up, and as many rounds as there is time."""
+        start, number, taking_part = time.monotonic(), -1, self._taking_part(program, True)
+        while number < MOST_ROUNDS and any(c.of for c in taking_part):
+            used = time.monotonic() - start
+            if number >= self.plan.least_rounds and used > self.plan.seconds:
+                break
+            part = max(used / self.plan.seconds, (number + 1) / MOST_ROUNDS)
+            self._round(program, "long", number, taking_part, result, lambda text, p=part: tell(text, min(p, 0.99)))
+            number += 1
+
+    def _short(self, program: Program, result: Measured, tell: Tell) -> None:
+        taking_part, rounds = self._taking_part(program, False), self.plan.short_rounds
+        for number in range(rounds):
+            now = [c for c in taking_part if not c.most_rounds or number < c.most_rounds]
+            self._round(program, "short", number, now, result, lambda text, n=number: tell(text, n / rounds))
+            taking_part = [c for c in taking_part if c.name not in result.missing]
+
+    def _round(self, program, length, number, taking_part: list[Contender], result: Measured, tell) -> None:
+        order = self.order.sample(taking_part, len(taking_part))
+        if number == (-1 if length == "long" else 0):
+            order.sort(key=lambda c: bool(c.of))
+        for contender in order:
+            tell(f"{program.name}, {length}: {contender.name}")
+            try:
+                done = self._once(program, length == "long", contender)
+            except Problem as problem:
+                if not contender.of:
+                    raise Problem(f"{program.name} on {contender.name}: {problem}") from None
+                taking_part.remove(contender)
+                result.drop(length, contender.name, str(problem))
+            else:
+                if number >= 0:
+                    result.add(length, contender.name, done.seconds, done.peak_kib)
+
+    def _once(self, program: Program, long: bool, contender: Contender) -> running.Run:
+        words = program.long if long else program.short
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.folder, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            if program.requests[0]:
+                done = running.serve(program.requests[0 if long else 1], contender, folder)
+            else:
+                done = running.run(words, contender, folder)
+            running.checked(contender, done, folder)
+        if not program.allocates and not program.requests[0]:
+            self._same(contender, words, done.output)
+        return done
+
+    def _same(self, contender: Contender, words: tuple[str, ...], output: str) -> None:
+        """Some tools print lines of their own around it."""
+        expected = self.outputs.setdefault(words, output)
+        if not expected.strip() or (expected not in output if contender.of else expected != output):
+            raise Problem("it prints something else than before")
+
+
+def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path, state: Path, peers: Path, console: Console):
+    """By program what was measured, and the call sites. What the state has is not measured again."""
+    done = read_state(state)
+    if done:
+        console.print(f"going on from {state}: {len(done)} programs are measured", highlight=False)
+    runner = Runner(all_, plan, folder)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f}"),
+               TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(some) + 1)
+        for index, program in enumerate(some):
+            tell = lambda text, part, at=index: progress.update(task, description=text, completed=at + part)  # noqa: E731
+            if program.name not in done:
+                done[program.name] = runner.measured(program, tell)
+                write_state(state, done)
+        tell = lambda text: progress.update(task, description=text, completed=len(some))  # noqa: E731
+        named = sites.compare([c for c in all_ if c.of], sites.build(folder), folder, peers, tell)
+    return [done[program.name] for program in some], named
+
+
+def write_state(path: Path, done: dict[str, Measured]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({name: vars(one) for name, one in done.items()}))
+    fresh.replace(path)
+
+
+def read_state(path: Path) -> dict[str, Measured]:
+    if not path.exists():
+        return {}
+    try:
+        return {name: Measured(**one) for name, one in json.loads(path.read_text()).items()}
+    except (ValueError, TypeError):
+        raise Problem(f"{path} is no state of a run; remove it") from None
+
+
+def key_of(all_: list[Contender], some: list[Program], plan: Plan) -> str:
+    """A run goes on only with the same library, programs, contenders and plan."""
+    digest = hashlib.sha256(repr((plan, [p.name for p in some], [(c.name, c.missing) for c in all_])).encode())
+    digest.update(library_path().read_bytes())
+    return digest.hexdigest()[:12]
+
+
+# ---- The command ----
+
+
+def picked(names: str, there: list[str], what: str) -> set[str]:
+    found = {name.strip() for name in names.split(",") if name.strip()}
+    if unknown := found - set(there):
+        raise Problem(f"no {what} {', '.join(sorted(unknown))}; there are: {', '.join(there)}")
+    return found
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="four programs, few rounds (under three minutes)")
+    parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
+    parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for the long input of each program (35)")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/observers.json"), metavar="FILE")
+    parser.add_argument("--publish", action="store_true", help=f"also as {published.RESULTS.name}, and into {published.PAGE.name}")
+    parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> None:
+    given = arguments(argv)
+    plan = QUICK if given.quick else FULL
+    plan = Plan(given.seconds, plan.least_rounds, plan.short_rounds) if given.seconds else plan
+    peers, console = given.peers.resolve(), tables.console()
+    if given.publish and (given.quick or given.only or given.observers):
+        raise Problem("--publish is for all of it")
+    with tempfile.TemporaryDirectory(prefix="masu-observers-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        all_ = contenders.found(peers, folder)
+        all_ = contenders.chosen(all_, picked(given.observers, [c.name for c in all_ if c.of], "observer"))
+        some = programs.found(workloads(), folder / "made")
+        only = picked(given.only, [p.name for p in some], "program")
+        some = [p for p in some if (p.name in only if only else p.quick or not given.quick)]
+        state = given.json.parent / f"observers-{key_of(all_, some, plan)}.state"
+        measured, named = measure(all_, some, plan, folder, state, peers, console)
+    rows = results.rows(measured, all_)
+    content = {
+        "machine": machine(),
+        "versions": contenders.versions(peers),
+        "observers": {c.name: {"of": c.of, "what": c.what, "missing": c.missing} for c in all_ if c.of},
+        "rows": rows,
+        "sums": results.sums(rows),
+        "sites": named,
+        "rounds": [vars(one) for one in measured],
+    }
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps(content, indent=1) + "\n")
+    tables.show(content, console)
+    console.print(f"figures in {given.json}", style="dim", highlight=False)
+    state.unlink(missing_ok=True)
+    if given.publish:
+        published.publish(content)
+        console.print(f"{published.RESULTS} and {published.PAGE} are new", style="dim", highlight=False)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except Problem as problem:
+        sys.exit(f"bench-observers: {problem}")
+    except KeyboardInterrupt:
+        sys.exit(130)

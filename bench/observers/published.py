@@ -1,0 +1,118 @@
+"""The committed run as the tables of docs/observers.md.
+
+    bench/observers/published.py           writes them into the page
+    bench/observers/published.py --check   exit status 1 when the page has others
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from observers.results import missing
+
+RESULTS = ROOT / "bench/results/observers.json"
+PAGE = ROOT / "docs/observers.md"
+BEGIN, END = "<!-- bench/observers/published.py -->", "<!-- end -->"
+NONE = "No run is committed yet: `script/bench-observers --publish` makes one and fills this in."
+
+
+def publish(content: dict) -> None:
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), content))
+
+
+def page(before: str, content: dict | None) -> str:
+    """That page with these tables in it."""
+    head, rest = before.split(BEGIN)
+    return f"{head}{BEGIN}\n{text(content) if content else NONE}\n{END}{rest.split(END, 1)[1]}"
+
+
+def text(content: dict) -> str:
+    parts = [_machine(content), _sums(content), _samplers(content), _sites(content), _missing(content)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _machine(content: dict) -> str:
+    machine, versions = content["machine"], content["versions"]
+    return (
+        f"{machine['cpu']}, Linux {machine['kernel']}, {machine['when']}, commit {machine['commit']}; "
+        + ", ".join(f"{name}: {version}" for name, version in versions.items())
+        + "."
+    )
+
+
+def _table(headings: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    rows = [headings, ("---",) * len(headings), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _sums(content: dict) -> str:
+    """An observer has a line, with both kinds of programs."""
+    found: dict[str, dict[bool, dict]] = {}
+    for one in content["sums"]:
+        if one["programs"]:
+            found.setdefault(one["observer"], {})[one["allocates"]] = one
+    lines = []
+    for name, kinds in found.items():
+        cells = [f"{name}: {content['observers'][name]['what']}", content["observers"][name]["of"]]
+        for allocates in (True, False):
+            one = kinds.get(allocates)
+            cells.append(f"{one['time']:.3f}; {one['time_worst']:.3f} {one['time_worst_program']}" if one else "")
+        memory = [one["memory"] for one in kinds.values()]
+        added = max(one["kib_added_most"] for one in kinds.values()) / 1024
+        cells.append(f"{min(memory):.2f} – {max(memory):.2f}; {added:.1f} MiB")
+        lines.append(tuple(cells))
+    return _table(
+        ("observer", "beside", "time where little else is done: mean; worst", "time of other programs: mean; worst",
+         "peak memory: means; most added"), lines)  # fmt: skip
+
+
+def _samplers(content: dict) -> str:
+    """Time by program, of what can stay on."""
+    rows = [row for row in content["rows"] if row.get("input") == "long"]
+    observers = list(dict.fromkeys(row["observer"] for row in rows))
+    lines = []
+    for program in dict.fromkeys(row["program"] for row in rows):
+        cells = {row["observer"]: row for row in rows if row["program"] == program}
+        lines.append((f"`{program}`", *(_ratio(cells[name]["time"]) if name in cells else "" for name in observers)))
+    return _table(("time, 95 % interval", *observers), lines) if lines else ""
+
+
+def _ratio(interval: list[float | None]) -> str:
+    middle, low, high = interval
+    return f"{middle:.3f}" if low is None else f"{middle:.3f}, {low:.3f} – {high:.3f}"
+
+
+def _sites(content: dict) -> str:
+    truth, lines = content["sites"]["truth"], []
+    for name, one in content["sites"]["named"].items():
+        lines.append((name, one["missing"] or f"{one['same']} of {len(truth)}", ", ".join(f"`{n}`" for n in one["top"])))
+    if not lines:
+        return ""
+    return f"The functions of one program that keep most: {', '.join(f'`{n}`' for n in truth)}.\n\n" + _table(("observer", "found", "names"), lines)
+
+
+def _missing(content: dict) -> str:
+    lines = missing(content)
+    return "Not measured:\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
+
+
+def main() -> None:
+    content = json.loads(RESULTS.read_text()) if RESULTS.exists() else None
+    before = PAGE.read_text()
+    now = page(before, content)
+    if sys.argv[1:] == ["--check"]:
+        if now != before:
+            sys.exit("docs/observers.md: the tables are not those of bench/observers/published.py")
+        return
+    PAGE.write_text(now)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What the measurements say: a row for each program and observer, and their sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from masu.measuring import statistics
+
+from observers.contenders import Contender
+
+HELD, BROKEN, OPEN = "held", "broken", "not clear"
+
+
+@dataclass
+class Measured:
+    """A program: by input ("long", "short") and contender the rounds' seconds and KiB; or why there are none."""
+
+    program: str
+    allocates: bool
+    seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    kib: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def add(self, length: str, name: str, seconds: float, kib: float) -> None:
+        self.seconds.setdefault(length, {}).setdefault(name, []).append(seconds)
+        self.kib.setdefault(length, {}).setdefault(name, []).append(kib)
+
+    def drop(self, length: str, name: str, why: str) -> None:
+        self.missing[name] = why
+        for values in (self.seconds, self.kib):
+            values.get(length, {}).pop(name, None)
+
+
+def rows(measured: Iterable[Measured], all_: list[Contender]) -> list[dict]:
+    return [_row(one, contender) for one in measured for contender in all_ if contender.of and _concerns(one, contender)]
+
+
+def _concerns(one: Measured, contender: Contender) -> bool:
+    return contender.name in one.missing or any(contender.name in values for values in one.seconds.values())
+
+
+def _row(one: Measured, contender: Contender) -> dict:
+    row = {"program": one.program, "allocates": one.allocates, "observer": contender.name}
+    if contender.name in one.missing:
+        return {**row, "missing": one.missing[contender.name]}
+    length = "long" if contender.samples else "short"
+    own, base = one.seconds[length][contender.name], one.seconds[length][contender.of]
+    kib, base_kib = one.kib[length][contender.name], one.kib[length][contender.of]
+    count = min(len(own), len(base))  # rounds that both were in, from the first on
+    times, memory = statistics.ratio(own[:count], base[:count]), statistics.ratio(kib[:count], base_kib[:count])
+    limit = contender.limits[0 if one.allocates else 1]
+    return {
+        **row,
+        "input": length,
+        "rounds": count,
+        "seconds": statistics.estimate(own[:count]).median,
+        "seconds_without": statistics.estimate(base[:count]).median,
+        "kib": statistics.estimate(kib[:count]).median,
+        "kib_without": statistics.estimate(base_kib[:count]).median,
+        "time": _interval(times),
+        "memory": _interval(memory),
+        **({"limit": limit, "verdict": verdict(times, limit)} if limit else {}),
+    }
+
+
+def _interval(e: statistics.Estimate) -> list[float | None]:
+    """A single round has none."""
+    return [x if math.isfinite(x) else None for x in (e.median, e.low, e.high)]
+
+
+def verdict(e: statistics.Estimate, limit: float) -> str:
+    if e.high <= limit:
+        return HELD
+    return BROKEN if e.low > limit else OPEN
+
+
+def sums(all_rows: list[dict]) -> list[dict]:
+    """For each observer and kind of program: the mean ratios, the worst, and what was missing."""
+    found = []
+    for name in dict.fromkeys(row["observer"] for row in all_rows):
+        for allocates in (True, False):
+            some = [row for row in all_rows if row["observer"] == name and row["allocates"] == allocates]
+            there = [row for row in some if "time" in row]
+            one = {"observer": name, "allocates": allocates, "programs": len(there)}
+            if there:
+                worst = max(there, key=lambda row: row["time"][0])
+                added = max(there, key=lambda row: row["kib"] - row["kib_without"])
+                one |= {
+                    "time": statistics.geometric_mean([row["time"][0] for row in there]),
+                    "time_worst": worst["time"][0],
+                    "time_worst_program": worst["program"],
+                    "memory": statistics.geometric_mean([row["memory"][0] for row in there]),
+                    "kib_added_most": added["kib"] - added["kib_without"],
+                    "kib_added_most_program": added["program"],
+                }
+                if any("verdict" in row for row in there):
+                    one |= {"limit": there[0]["limit"],
+                            **{word: sum(row["verdict"] == word for row in there) for word in (HELD, OPEN, BROKEN)}}  # fmt: skip
+            if some:
+                found.append(one)
+    return found
+
+
+def missing(content: dict) -> list[str]:
+    """A line for each reason why something was not measured."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in content["rows"]:
+        if "missing" in row:
+            found.setdefault((row["observer"], row["missing"]), []).append(row["program"])
+    everywhere = {name for name, one in content["observers"].items() if one["missing"]}
+    return [f"{name}{'' if name in everywhere else ', ' + ', '.join(programs)}: {why}" for (name, why), programs in found.items()]

@@ -1,0 +1,176 @@
+"""One run of a program under one contender."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from masu.measuring.measure import SYSTEM, clean_environment, family, measure
+from masu.messages import Problem
+
+from observers.contenders import Contender
+
+TIMEOUT_S = 300
+POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Run:
+    seconds: float
+    """Of the program from start to end; of a server, of its load."""
+    peak_kib: int
+    """Of the program's process; with its helpers' where the contender has some."""
+    status: int
+    output: str
+    errors: str
+
+
+class Watch(threading.Thread):
+    """The most that the descendants of a process had at their peaks together."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak_kib, self.process = 0, 0
+        self.ended = threading.Event()
+
+    def started(self, process: int) -> None:
+        self.process = process
+        self.start()
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            self.peak_kib = max(self.peak_kib, sum(peak_kib(p) for p in family(self.process)[1:]))
+            self.ended.wait(POLL_S)
+
+
+def peak_kib(process: int) -> int:
+    with contextlib.suppress(OSError):  # it has ended
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return 0
+
+
+def run(words: tuple[str, ...], contender: Contender, folder: Path) -> Run:
+    watch = Watch() if contender.helpers else None
+    try:
+        usage = measure(
+            contender.command(words, folder), contender.allocator(folder),
+            folder=folder, timeout=TIMEOUT_S, started=watch and watch.started,
+        )  # fmt: skip
+    finally:
+        if watch:
+            watch.ended.set()
+    peak = max(usage.peak_rss_kib, watch.peak_kib if watch else 0)
+    return Run(usage.wall_s, peak, usage.status, usage.output, usage.errors)
+
+
+def checked(contender: Contender, done: Run, folder: Path) -> Run:
+    """It ended well, and the observer was there."""
+    if "cannot be preloaded" in done.errors:
+        raise Problem(done.errors.strip().splitlines()[0])
+    if done.status:
+        said = (done.errors.strip() or done.output.strip()).splitlines()
+        how = f"exit status {done.status}" if done.status > 0 else f"signal {-done.status}"
+        raise Problem(f"{how}: {said[-1][:200]}" if said else how)
+    if contender.writes and not any(path.stat().st_size for path in folder.glob(contender.writes)):
+        raise Problem(f"it wrote no {contender.writes}: it was not on")
+    return done
+
+
+# ---- A server ----
+
+COMMANDS = "set,get,incr,lpush,lpop,sadd,hset,spop,zadd,zpopmin"
+"""What is pushed is popped, and keys are few: it grows no more than its warm-up."""
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as s:
+            s.sendall(b"PING\r\n")
+            return s.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+class Redis:
+    """A server under a contender; the clients run on the system's allocator."""
+
+    def __init__(self, contender: Contender, folder: Path):
+        self.contender, self.folder, self.port = contender, folder, free_port()
+        words = ("redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no", "--dir", str(folder))
+        self.log = (folder / "server.log").open("w+")
+        self.process = subprocess.Popen(
+            contender.command(words, folder), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            env=clean_environment(contender.allocator(folder)), cwd=folder,
+        )  # fmt: skip
+        try:
+            self._wait()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait(self) -> None:
+        until = time.monotonic() + 60
+        while not answers(self.port):
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise Problem(f"redis-server does not answer: {(self.folder / 'server.log').read_text().strip()[-200:]}")
+            time.sleep(0.01)
+
+    def load(self, requests: int, size: int = 200, keys: int = 20000) -> float:
+        """So many requests of each command; returns seconds."""
+        words = ["redis-benchmark", "-p", str(self.port), "-q", "--csv", "-P", "16", "-c", "20", "-n", str(requests)]
+        words += ["-r", str(keys), "-d", str(size), "-t", COMMANDS]
+        start = time.monotonic()
+        done = subprocess.run(words, env=clean_environment(SYSTEM), capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - start
+        if done.returncode or "rror" in done.stdout + done.stderr:
+            raise Problem(f"redis-benchmark: {(done.stderr or done.stdout).strip()[-200:]}")
+        return seconds
+
+    def peak_kib(self) -> int:
+        return sum(peak_kib(p) for p in family(self.process.pid))
+
+    def stop(self) -> int:
+        """It ends by itself, so that whoever observes it writes what there is to write."""
+        words = ["redis-cli", "-p", str(self.port), "shutdown", "nosave"]
+        subprocess.run(words, env=clean_environment(SYSTEM), capture_output=True, check=False)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            raise Problem("redis-server does not end") from None
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            for process in reversed(family(self.process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            self.process.wait()
+        self.log.close()
+
+
+def serve(requests: int, contender: Contender, folder: Path) -> Run:
+    server = Redis(contender, folder)
+    try:
+        seconds = server.load(requests)
+        peak = server.peak_kib()
+        status = server.stop()
+    finally:
+        server.kill()
+    return Run(seconds, peak, status, "", (folder / "server.log").read_text())
+

@@ -1,0 +1,307 @@
+"""A day's load in a minute, day after day, with the heap profiler on: what must not grow does not, and what it costs.
+
+    script/soak-observers [--minutes N] [--only redis,python] [--json FILE]
+
+redis-server and a service in Python each run twice: with the sampler on, and off. A day has 24 hours, whose load and
+sizes rise and fall; each hour both get the same load, one after the other in random order. Of each hour the time,
+the resident memory, masu's own, and the size and call sites of the newest profile are kept.
+
+Judged by the means of the days after the warm-up, a third of all: the slope of each figure (Theil and Sen) with its 95 % interval, times the
+days. `steady`: the whole interval is below 2 % of the figure (or below a small amount: some KiB, 25 sites). `grows`:
+all of it is above that. `not clear`: neither; a longer run tells. The cost is the ratio of the hours' times, with the
+95 % interval of a bootstrap over hours. The exit status is 0 when all is steady.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from scipy import stats
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from masu import live
+from masu.bench.report import machine
+from masu.library import library_path
+from masu.measuring import statistics
+from masu.measuring.measure import clean_environment
+from masu.messages import Problem
+from masu.pprof import BadProfile, read
+from observers import tables
+from observers.contenders import Contender
+from observers.running import Redis
+
+HOURS = 24
+WARM_UP = 1 / 3
+LEAST_DAYS = 6
+GROWTH = 0.02
+FIGURES = {"resident": 256 << 10, "own": 64 << 10, "profile": 8 << 10, "sites": 25}
+"""Bytes and a count, with what is too little to judge. `own`: masu's descriptors and tables."""
+STEADY, GROWS, OPEN = "steady", "grows", "not clear"
+ON, OFF = "on", "off"
+EVERY_S = 1
+
+
+@dataclass(frozen=True)
+class Hour:
+    """Of a day."""
+
+    number: int
+    load: float = 1.0
+
+    def requests(self, most: int) -> int:
+        """Few at four in the morning, most twelve hours later."""
+        return max(2, int(self.load * most * (0.55 - 0.45 * math.cos(2 * math.pi * (self.number - 4) / HOURS))))
+
+    @property
+    def size(self) -> int:
+        """Of values: other classes at other hours."""
+        return 64 + 48 * (self.number % 8)
+
+
+# ---- The programs ----
+
+
+class RedisSoak:
+    def __init__(self, contender: Contender, folder: Path):
+        self.server = Redis(contender, folder)
+        self.pid = self.server.process.pid
+
+    def load(self, hour: Hour, seed: int) -> None:
+        self.server.load(hour.requests(10000), size=hour.size, keys=3000)
+
+    def stop(self) -> None:
+        if status := self.server.stop():
+            raise Problem(f"redis-server ended with {status}")
+
+    def kill(self) -> None:
+        self.server.kill()
+
+
+class PythonSoak:
+    def __init__(self, contender: Contender, folder: Path):
+        self.errors = (folder / "errors").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "soak_program.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+            text=True, env=clean_environment(contender.allocator(folder)), cwd=folder,
+        )  # fmt: skip
+        self.pid = self.process.pid
+        self.load(Hour(0, 0), 0)  # it is there
+
+    def load(self, hour: Hour, seed: int) -> str:
+        try:
+            print(seed, hour.requests(3000), hour.size, file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            pass  # what it said is read below
+        answer = self.process.stdout.readline()
+        if not answer:
+            self.errors.seek(0)
+            raise Problem(f"the program ended: {self.errors.read()[-300:]}")
+        return answer
+
+    def stop(self) -> None:
+        self.process.stdin.close()
+        if status := self.process.wait(60):
+            raise Problem(f"the program ended with {status}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.errors.close()
+
+
+PROGRAMS = {"redis": RedisSoak, "python": PythonSoak}
+
+
+# ---- One soak ----
+
+
+@dataclass
+class Kept:
+    """A value for each hour."""
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {ON: [], OFF: []})
+    figures: dict[str, dict[str, list[float]]] = field(default_factory=lambda: {ON: {}, OFF: {}})
+
+    def days(self) -> int:
+        return len(self.seconds[ON]) // HOURS
+
+
+def contenders() -> dict[str, Contender]:
+    library = library_path()
+    on = f"MASU_OPTIONS=live,profile,profile_every:{EVERY_S}"
+    return {
+        ON: Contender(ON, OFF, library=library, settings=(on, "MASU_PROFILE={folder}")),
+        OFF: Contender(OFF, library=library, settings=("MASU_OPTIONS=live",)),
+    }
+
+
+def soak(name: str, minutes: float, load: float, folder: Path, tell: Callable[[str, float], None]) -> Kept:
+    kept, order, start = Kept(), random.Random(1), time.monotonic()
+    folders = {side: folder / f"{name}-{side}" for side in (ON, OFF)}
+    with contextlib.ExitStack() as stack:
+        programs = {}
+        for side, contender in contenders().items():
+            folders[side].mkdir()
+            programs[side] = PROGRAMS[name](contender, folders[side])
+            stack.callback(programs[side].kill)
+        while True:
+            used = (time.monotonic() - start) / (60 * minutes) if minutes else 1
+            if used >= 1 and kept.days() >= LEAST_DAYS:
+                break
+            for number in range(HOURS):
+                tell(f"{name}, day {kept.days() + 1}, hour {number}", min(used, 0.99))
+                _hour(Hour(number, load), programs, folders, kept, order)
+        for program in programs.values():
+            program.stop()
+    return kept
+
+
+def _hour(hour: Hour, programs: dict, folders: dict[str, Path], kept: Kept, order: random.Random) -> None:
+    seed, answers = order.randrange(1 << 30), set()
+    for side in order.sample((ON, OFF), 2):
+        start = time.monotonic()
+        answers.add(programs[side].load(hour, seed))
+        kept.seconds[side].append(time.monotonic() - start)
+    if len(answers) > 1:
+        raise Problem("the answers differ with the sampler on")
+    for side, program in programs.items():
+        figures = _figures(program.pid, folders[side])
+        for name, value in figures.items():
+            kept.figures[side].setdefault(name, []).append(value)
+
+
+def _figures(pid: int, folder: Path) -> dict[str, float]:
+    try:
+        with live.Page(pid) as page:
+            process = page.read().process
+    except live.NotLive as why:
+        raise Problem(str(why)) from None
+    return {"resident": process["resident"], "own": process["own"], **_profile(folder)}
+
+
+def _profile(folder: Path) -> dict[str, float]:
+    """Of the newest; older ones are removed. A file is whole from its first moment on."""
+    found = sorted(folder.glob("*.heap.pb"), key=lambda path: path.stat().st_mtime_ns)
+    if not found:
+        return {}
+    for path in found[:-1]:
+        path.unlink()
+    try:
+        return {"profile": found[-1].stat().st_size, "sites": len(read(found[-1]).sample)}
+    except BadProfile as why:
+        raise Problem(f"{found[-1]}: {why}") from None
+
+
+# ---- What it says ----
+
+
+def judged(kept: Kept) -> list[dict]:
+    """Each figure of the process with the sampler on; beside it that of the other, where it has it."""
+    rows = []
+    for name, little in FIGURES.items():
+        values = kept.figures[ON].get(name, [])
+        if not values:
+            raise Problem(f"no figure {name}: the sampler wrote no profile")
+        row = {"figure": name, **growth(by_day(values, kept.days()), little)}
+        if other := kept.figures[OFF].get(name):
+            row["off"] = growth(by_day(other, kept.days()), little)
+        rows.append(row)
+    return rows
+
+
+def by_day(values: list[float], days: int) -> list[float]:
+    """The means. What began later, such as the first profile, lacks hours of the first day."""
+    whole = [math.nan] * (days * HOURS - len(values)) + list(values)
+    return [float(np.nanmean(whole[d * HOURS : (d + 1) * HOURS])) for d in range(days)]
+
+
+def growth(days: list[float], little: float) -> dict:
+    """Over all days after the warm-up, with its 95 % interval."""
+    after = np.array(days[math.ceil(len(days) * WARM_UP) :])
+    slope = stats.theilslopes(after, np.arange(len(after)), alpha=0.95)
+    middle, low, high = (float(s) * (len(after) - 1) for s in (slope.slope, slope.low_slope, slope.high_slope))
+    level = float(np.median(after))
+    limit = max(GROWTH * level, little)
+    verdict = STEADY if high <= limit else GROWS if low > limit else OPEN
+    return {"level": level, "growth": middle, "low": low, "high": high, "limit": limit, "days": len(after), "verdict": verdict}
+
+
+def cost(kept: Kept) -> list[float]:
+    """Ratio of the hours' times after the warm-up; hours are drawn in pairs."""
+    after = math.ceil(kept.days() * WARM_UP) * HOURS
+    found = statistics.ratio(*(np.array(kept.seconds[side][after:]) for side in (ON, OFF)))
+    return [found.median, found.low, found.high]
+
+
+def shown(figure: str, value: float) -> str:
+    return f"{value:,.0f}" if figure == "sites" else f"{value / 1024:,.0f} KiB"
+
+
+def table(name: str, rows: list[dict], ratio: list[float]) -> Table:
+    title = f"{name}: {rows[0]['days']} days after the warm-up; time with the sampler {ratio[0]:.3f}, {ratio[1]:.3f} to {ratio[2]:.3f}"
+    out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "level", "growth", "95 %", "limit", "", "sampler off: level", "growth"):
+        out.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for row in rows:
+        text = lambda key, of=row, figure=row["figure"]: shown(figure, of[key])  # noqa: E731
+        off = row.get("off")
+        out.add_row(
+            row["figure"], text("level"), text("growth"), f"{text('low')} – {text('high')}", text("limit"), row["verdict"],
+            *((shown(row["figure"], off["level"]), shown(row["figure"], off["growth"])) if off else ("", "")),
+            style=None if row["verdict"] == STEADY else "bold red",
+        )  # fmt: skip
+    return out
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10, metavar="N", help="for each program (10); at least six days in any case")
+    parser.add_argument("--only", default=",".join(PROGRAMS), metavar="PROGRAM,...", help="redis or python")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/soak.json"), metavar="FILE")
+    parser.add_argument("--load", type=float, default=1, help=argparse.SUPPRESS)  # a part of it, for the tests
+    given = parser.parse_args(argv)
+    names = [name for name in given.only.split(",") if name]
+    if unknown := set(names) - PROGRAMS.keys():
+        parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    console, content, steady = tables.console(), {"machine": machine(), "programs": {}}, True
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with tempfile.TemporaryDirectory(prefix="masu-soak-", ignore_cleanup_errors=True) as folder:
+        for name in names:
+            with Progress(*columns, console=console, transient=True) as progress:
+                task = progress.add_task(name, total=1)
+                tell = lambda text, part: progress.update(task, description=text, completed=part)  # noqa: E731
+                kept = soak(name, given.minutes, given.load, Path(folder), tell)
+            rows, ratio = judged(kept), cost(kept)
+            content["programs"][name] = {"figures": rows, "cost": ratio, "hours": vars(kept)}
+            console.print(table(name, rows, ratio))
+            steady &= all(row["verdict"] == STEADY for row in rows)
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps(content, indent=1) + "\n")
+    console.print(f"figures in {given.json}", style="dim", highlight=False)
+    return 0 if steady else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Problem as problem:
+        sys.exit(f"soak-observers: {problem}")
+    except KeyboardInterrupt:
+        sys.exit(130)

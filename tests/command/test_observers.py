@@ -1,0 +1,303 @@
+"""script/bench-observers and script/soak-observers: short runs, and what they make of what others write."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("scipy")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from observers import compare, contenders, published, results, sites, soak, tables  # noqa: E402
+from observers.contenders import Contender  # noqa: E402
+from observers.programs import Program  # noqa: E402
+from observers.results import Measured  # noqa: E402
+
+COMPARE, SOAK = ROOT / "bench/observers/compare.py", ROOT / "bench/observers/soak.py"
+
+
+@pytest.fixture
+def bench(tmp_path):
+    def run(*arguments):
+        words = [sys.executable, COMPARE, "--json", tmp_path / "o.json", "--peers", tmp_path, *arguments]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, timeout=300)
+        content = json.loads((tmp_path / "o.json").read_text()) if (tmp_path / "o.json").exists() else None
+        return done, content
+
+    return run
+
+
+# ---- Real runs ----
+
+
+def test_a_sampler_beside_a_second_copy(bench, tmp_path):
+    done, content = bench("--quick", "--seconds", "1", "--only", "kmalloc-round", "--observers", "masu heap,masu again,jemalloc heap")
+    assert done.returncode == 0, done.stderr
+    rows = {row["observer"]: row for row in content["rows"]}
+    for name in ("masu heap", "masu again"):
+        middle, low, high = rows[name]["time"]
+        assert 0.2 < low <= middle <= high < 5 and rows[name]["rounds"] >= 3
+        assert rows[name]["seconds"] / rows[name]["seconds_without"] == pytest.approx(middle)
+        assert rows[name]["kib"] > 10_000  # 10,000 blocks of 1,024 bytes
+    assert rows["masu heap"]["limit"] == 1.03 and rows["masu heap"]["verdict"] in (results.HELD, results.OPEN, results.BROKEN)
+    assert "not built" in rows["jemalloc heap"]["missing"]
+    assert content["sites"]["named"]["masu heap"]["same"] == 5
+    for text in ("kmalloc-round", "masu again", "keeps_pages", "missing: jemalloc heap"):
+        assert text in done.stdout
+    assert not list(tmp_path.glob("*.state"))
+
+
+@pytest.mark.parametrize("observer", ["heaptrack", "memray", "massif"])
+def test_a_tool_that_looks_at_every_allocation(bench, observer):
+    there = {c.name: c.missing for c in contenders._of_the_system()}
+    if there[observer]:
+        pytest.skip(there[observer])
+    done, content = bench("--quick", "--only", "python" if observer == "memray" else "kmalloc-round", "--observers", observer)
+    assert done.returncode == 0, done.stderr
+    (row,) = content["rows"]
+    assert row["input"] == "short" and row["rounds"] == 1 and row["time"][0] > 1.05 and row["time"][1:] == [None, None]
+    assert content["sites"]["named"][observer] == {"top": content["sites"]["truth"], "same": 5, "missing": ""}
+
+
+def test_the_recorder_counts_with_who_collects(bench):
+    done, content = bench("--quick", "--only", "kmalloc-round", "--observers", "masu record")
+    assert done.returncode == 0, done.stderr
+    (row,) = content["rows"]
+    assert row["kib"] > row["kib_without"] + 10_000  # the Python program that collects
+
+
+def test_an_unknown_name(bench):
+    done, content = bench("--observers", "heap track")
+    assert done.returncode == 1 and "there are: masu again, masu heap" in done.stderr and content is None
+    done, content = bench("--quick", "--publish")
+    assert done.returncode == 1 and "--publish is for all of it" in done.stderr
+
+
+def test_a_redis_server(bench):
+    if not shutil.which("redis-server") or not shutil.which("redis-benchmark"):
+        pytest.skip("redis is not installed")
+    done, content = bench("--quick", "--seconds", "1", "--only", "redis", "--observers", "masu heap")
+    assert done.returncode == 0, done.stderr
+    (row,) = content["rows"]
+    assert row["rounds"] >= 3 and row["kib"] > 5_000
+
+
+# ---- What must not count ----
+
+
+def measured_by(tmp_path, *observers):
+    """echo, under these beside the system."""
+    plan = compare.Plan(0.1, 1, 1)
+    runner = compare.Runner([Contender("system"), *observers], plan, tmp_path)
+    return runner.measured(Program("echo", ("echo", "hello"), ("echo", "hello")), lambda text, part: None)
+
+
+@pytest.mark.parametrize(
+    ("observer", "why"),
+    [
+        (Contender("wrong", "system", prefix=("sh", "-c", "echo other #")), "prints something else"),
+        (Contender("silent", "system", prefix=("sh", "-c", "true #")), "prints something else"),
+        (Contender("failing", "system", prefix=("sh", "-c", "echo what >&2; exit 3 #")), "exit status 3: what"),
+        (Contender("killed", "system", prefix=("sh", "-c", "kill -9 $$ #")), "signal 9"),
+        (Contender("off", "system", writes="*.heap"), "it was not on"),
+        (Contender("absent", "system", missing="is not installed"), "is not installed"),
+    ],
+)
+def test_an_observer_that_fails_is_missing(tmp_path, observer, why):
+    found = measured_by(tmp_path, observer, Contender("good", "system", prefix=("env",)))
+    assert why in found.missing[observer.name] and list(found.missing) == [observer.name]
+    (row, good) = results.rows([found], [Contender("system"), observer, Contender("good", "system")])
+    assert "missing" in row and good["rounds"] >= 1
+
+
+def test_lines_that_a_tool_adds_are_none_of_the_program(tmp_path):
+    found = measured_by(tmp_path, Contender("tool", "system", prefix=("sh", "-c", 'echo starting; "$@"; echo done', "tool")))
+    assert not found.missing
+
+
+def test_the_allocator_itself_must_run(tmp_path):
+    runner = compare.Runner([Contender("system"), Contender("good", "system")], compare.Plan(0.1, 1, 1), tmp_path)
+    with pytest.raises(compare.Problem, match="false on system: exit status 1"):
+        runner.measured(Program("false", ("false",), ("false",)), lambda text, part: None)
+
+
+def test_it_goes_on_where_it_stopped(tmp_path):
+    state, all_ = tmp_path / "state", [Contender("system"), Contender("good", "system", prefix=("env",))]
+    seconds = {"long": {"system": [1.0] * 5, "good": [2.0] * 5}}
+    compare.write_state(state, {"known": Measured("known", False, seconds, seconds)})
+    some = [Program("known", ("false",), ("false",)), Program("echo", ("echo", "a"), ("echo", "a"))]
+    found, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1), tmp_path, state, tmp_path, tables.console())
+    rows = {row["program"]: row for row in results.rows(found, all_)}
+    assert rows["known"]["time"][0] == 2.0 and rows["echo"]["rounds"] >= 1
+    assert compare.read_state(state).keys() == {"known", "echo"}
+    state.write_text("{]")
+    with pytest.raises(compare.Problem, match="is no state"):
+        compare.read_state(state)
+
+
+# ---- What it says ----
+
+
+def of(program, allocates, own, base, name="masu heap"):
+    seconds = {"long": {name: own, "masu": base}}
+    return Measured(program, allocates, seconds, {"long": {name: [3000.0] * len(own), "masu": [2000.0] * len(base)}})
+
+
+HEAP = Contender("masu heap", "masu", "heap profile", limits=(1.03, 1.01))
+
+
+@pytest.mark.parametrize(
+    ("own", "allocates", "verdict"),
+    [
+        ([1.02] * 8, True, results.HELD),
+        ([1.02] * 8, False, results.BROKEN),
+        ([1.05] * 8, True, results.BROKEN),
+        ([1.0, 1.2] * 4, True, results.OPEN),
+    ],
+)
+def test_a_limit_is_held_when_the_whole_interval_is_below(own, allocates, verdict):
+    (row,) = results.rows([of("p", allocates, own, [1.0] * 8)], [Contender("masu"), HEAP])
+    assert row["verdict"] == verdict
+
+
+def test_rounds_are_compared_in_pairs():
+    """The machine was half as fast in some rounds; the fifth was not finished."""
+    base = [1.0, 2.0, 1.0, 2.0, 1.0]
+    (row,) = results.rows([of("p", True, [1.02, 2.04, 1.02, 2.04], base)], [Contender("masu"), HEAP])
+    assert row["rounds"] == 4 and row["time"] == pytest.approx([1.02] * 3)
+
+
+def test_sums_and_the_page():
+    rows = results.rows(
+        [of("a", True, [1.0] * 5, [1.0] * 5), of("b", True, [1.21] * 5, [1.0] * 5), of("c", False, [1.0] * 5, [1.0] * 5)],
+        [Contender("masu"), HEAP],
+    )
+    rows.append({"program": "c", "allocates": False, "observer": "other", "missing": "is not installed"})
+    sums = results.sums(rows)
+    both = next(one for one in sums if one["allocates"] and one["observer"] == "masu heap")
+    assert both["time"] == pytest.approx(1.1) and (both["time_worst"], both["time_worst_program"]) == (1.21, "b")
+    assert (both["held"], both["broken"]) == (1, 1) and both["kib_added_most"] == 1000
+    content = {
+        "machine": {"cpu": "a cpu", "kernel": "6", "when": "today", "commit": "abc"},
+        "versions": {"masu": "0.1"},
+        "observers": {"masu heap": {"of": "masu", "what": "heap profile", "missing": ""}, "other": {"of": "x", "what": "", "missing": "y"}},
+        "rows": rows,
+        "sums": sums,
+        "sites": {"truth": ["f", "g"], "named": {"masu heap": {"top": ["g", "f"], "same": 2, "missing": ""}}},
+    }
+    page = published.page(f"before\n{published.BEGIN}\nold\n{published.END}\nafter\n", content)
+    assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
+    assert "| masu heap: heap profile | masu | 1.100; 1.210 b | 1.000; 1.000 c |" in page
+    assert "| `b` | 1.210, 1.210 – 1.210 |" in page and "| masu heap | 2 of 2 | `g`, `f` |" in page
+    assert "- other: is not installed" in page
+    assert published.page(page, content) == page
+
+
+def test_the_page_has_the_committed_run():
+    subprocess.run([sys.executable, ROOT / "bench/observers/published.py", "--check"], check=True)
+
+
+# ---- What others write ----
+
+PPROF_TEXT = """Using local file sites.
+Total: 80.1 MB
+     0.0   0.0%   0.0%     80.1 100.0% main
+    25.6  31.9%  31.9%     25.6  31.9% keeps_rows
+     0.0   0.0%  31.9%     24.0  30.0% keeps_pages
+    24.0  30.0%  61.9%     24.0  30.0% prof_backtrace_impl
+     9.5  11.9%  73.8%      9.5  11.9% keeps_index (inline)
+"""
+
+MASSIF = """desc: --massif-out-file=x
+cmd: ./sites
+time_unit: i
+#-----------
+snapshot=0
+#-----------
+time=0
+mem_heap_B=0
+heap_tree=empty
+#-----------
+snapshot=9
+#-----------
+time=100
+mem_heap_B=90
+heap_tree=detailed
+n1: 90 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
+ n0: 90 0x10916B: keeps_log (sites.c:33)
+#-----------
+snapshot=10
+#-----------
+time=200
+mem_heap_B=1000
+heap_tree=peak
+n3: 1000 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
+ n1: 600 0x10916B: keeps_rows (sites.c:33)
+  n0: 600 0x10A: works (sites.c:50)
+ n0: 300 0x1091AB: keeps_pages (sites.c:34)
+ n0: 100 in 7 places, all below massif's threshold (1.00%)
+#-----------
+snapshot=11
+#-----------
+time=300
+mem_heap_B=0
+heap_tree=empty
+"""
+
+
+def test_what_pprof_prints():
+    found = sites.of_pprof_text(PPROF_TEXT)
+    assert found["keeps_rows"] == 25600 and found["keeps_pages"] == 24000 and found["keeps_index"] == 9500 and found["main"] == 80100
+
+
+def test_what_massif_writes():
+    assert sites.of_massif(MASSIF) == Counter(keeps_rows=600, keeps_pages=300)
+    with pytest.raises(compare.Problem, match="no peak"):
+        sites.of_massif("desc: x\n")
+
+
+def test_folded_stacks():
+    text = "main;works;keeps_rows 700\nmain;keeps_rows 30\nmain;works 9\n?;main (a.c);keeps_log (sites.c); 5\n"
+    assert sites.of_folded(text, {"keeps_rows", "keeps_log"}) == Counter(keeps_rows=730, keeps_log=5)
+
+
+# ---- The soak ----
+
+
+def test_growth_is_a_slope_with_an_interval():
+    noise = [0, 3, -2, 1, -3, 2, 0, -1, 3, -2, 1, 0, -3, 2, 1]
+    steady = soak.growth([1000 + n / 10 for n in noise], 5)
+    assert steady["verdict"] == soak.STEADY and steady["days"] == 10 and abs(steady["growth"]) < 5
+    grows = soak.growth([1000 + 8 * day + n / 10 for day, n in enumerate(noise)], 5)
+    assert grows["verdict"] == soak.GROWS and grows["growth"] == pytest.approx(72, abs=3)
+    assert soak.growth([1000 + 40 * n for n in noise], 5)["verdict"] == soak.OPEN
+    assert soak.growth([1000 + 100 / 2**day for day in range(15)], 5)["verdict"] == soak.STEADY  # only the warm-up
+
+
+def test_days():
+    values = [1.0] * soak.HOURS + [3.0] * soak.HOURS
+    assert soak.by_day(values, 2) == [1.0, 3.0]
+    assert soak.by_day(values[5:], 2) == [1.0, 3.0]  # the first hours had no profile
+    hours = [soak.Hour(n).requests(1000) for n in range(soak.HOURS)]
+    assert min(hours) == hours[4] and max(hours) == hours[16] and max(hours) > 5 * min(hours)
+
+
+def test_a_short_soak(tmp_path):
+    words = [sys.executable, SOAK, "--minutes", "0", "--load", "0.05", "--only", "python", "--json", tmp_path / "s.json"]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode in (0, 1), done.stderr  # so short, it may not be clear
+    python = json.loads((tmp_path / "s.json").read_text())["programs"]["python"]
+    figures = {row["figure"]: row for row in python["figures"]}
+    assert figures.keys() == {"resident", "own", "profile", "sites"}
+    assert figures["resident"]["level"] > 5 << 20 and figures["sites"]["level"] > 5 and figures["profile"]["level"] > 1000
+    assert figures["resident"]["off"]["level"] > 5 << 20 and "off" not in figures["sites"]
+    assert len(python["hours"]["seconds"]["on"]) == 6 * soak.HOURS and all(math.isfinite(x) for x in python["cost"])
+    assert (done.returncode == 0) == all(row["verdict"] == soak.STEADY for row in figures.values())
+    assert "days after the warm-up" in done.stdout
