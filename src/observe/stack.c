@@ -91,8 +91,7 @@ typedef struct code_object {
 typedef struct stack_walk {
   uintptr_t *frames;
   size_t count, most;
-  size_t own;          /* frames passed over */
-  bool shows_own;      /* passes over none */
+  size_t own;          /* frames passed over; OWN_MOST: no more are */
   stack_registers at;  /* the last frame */
   code_object object;  /* that its code is in, or an earlier one's */
   uintptr_t low, high; /* the thread's own stack, or nothing */
@@ -103,7 +102,7 @@ typedef struct stack_walk {
 
 /* False: that was the last. */
 static bool add_frame(stack_walk *t, uintptr_t ip) {
-  if (t->count == 0 && !t->shows_own && is_own_code(ip) && t->own < OWN_MOST)
+  if (t->count == 0 && t->own < OWN_MOST && is_own_code(ip))
     t->own++;
   else if (ip)
     t->frames[t->count++] = ip;
@@ -161,11 +160,19 @@ static NOINLINE bool read_elsewhere(stack_walk *t, uintptr_t at, uintptr_t *word
 }
 
 /* Not only of functions that sanitizers know. */
-__attribute__((no_sanitize("address", "thread"))) static bool read_word(stack_walk *t, uintptr_t at,
-                                                                        uintptr_t *word) {
-  if (UNLIKELY(at < t->low || at >= t->high))
-    return read_elsewhere(t, at, word);
-  *word = *(const stack_word *)at;
+__attribute__((no_sanitize("address", "thread"))) static inline uintptr_t read_own(uintptr_t at) {
+  return *(const stack_word *)at;
+}
+
+static inline bool read_word(stack_walk *t, uintptr_t at, uintptr_t *word) {
+  uintptr_t copied;
+  if (LIKELY(at >= t->low && at < t->high)) {
+    *word = read_own(at);
+    return true;
+  }
+  if (!read_elsewhere(t, at, &copied))
+    return false;
+  *word = copied; /* so the caller's may be in a register */
   return true;
 }
 
@@ -278,11 +285,14 @@ static bool is_lasting(uintptr_t address, code_object *o) {
   return false;
 }
 
+static inline bool is_in(const code_object *o, uintptr_t address) {
+  return address - o->start < o->end - o->start;
+}
+
 /* What is on the stack is not unloaded, so within a walk an object stays what it is. */
-static bool object_of(stack_walk *t, uintptr_t address) {
-  code_object *o = &t->object;
+static NOINLINE bool object_of(code_object *o, uintptr_t address) {
   struct dl_find_object found;
-  if (address - o->start < o->end - o->start || is_lasting(address, o))
+  if (is_lasting(address, o))
     return true;
   if (!find_object(address, &found))
     return false;
@@ -299,9 +309,11 @@ static bool object_of(stack_walk *t, uintptr_t address) {
  * together does not give the key. */
 enum { RULES_BITS = 14 };
 static struct kept_rule {
-  atomic_u64 check; /* mixed(0, rule) ^ key */
+  atomic_u64 check; /* check_of its rule and key; never that of nothing, whose key would be 0 */
   atomic_u64 rule;
 } kept_rules[1 << RULES_BITS];
+
+static inline uint64_t check_of(uint64_t rule, uint64_t key) { return rule * 0x9e3779b97f4a7c15 ^ key; }
 
 typedef union rule_word {
   unwind_rule rule;
@@ -309,56 +321,74 @@ typedef union rule_word {
 } rule_word;
 _Static_assert(sizeof(rule_word) == sizeof(uint64_t), "a rule is one word");
 
-static unwind_rule rule_at(const code_object *o, uintptr_t ip, bool exact) {
+static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool exact, struct kept_rule *place,
+                                      uint64_t key) {
+  const unwind_object tables = {(const uint8_t *)o->start, (const uint8_t *)o->end, o->header};
+  rule_word r = {.rule = unwind_rule_of(&tables, ip, exact)};
+  if (o->stamp) {
+    store_relaxed(&place->rule, r.word);
+    store_relaxed(&place->check, check_of(r.word, key));
+  }
+  return r.rule;
+}
+
+static inline unwind_rule rule_at(const code_object *o, uintptr_t ip, uintptr_t exact) {
   uint64_t key = (2 * ip + exact) ^ o->stamp;
   struct kept_rule *place = &kept_rules[key * 0x9e3779b97f4a7c15 >> (64 - RULES_BITS)];
   rule_word r = {.word = load_relaxed(&place->rule)};
-  if (LIKELY(r.rule.kind && o->stamp && (load_relaxed(&place->check) ^ mixed(0, r.word)) == key))
-    return r.rule;
-  const unwind_object tables = {(const uint8_t *)o->start, (const uint8_t *)o->end, o->header};
-  r.rule = unwind_rule_of(&tables, ip, exact);
-  if (o->stamp) {
-    store_relaxed(&place->rule, r.word);
-    store_relaxed(&place->check, mixed(0, r.word) ^ key);
-  }
+  if (UNLIKELY(load_relaxed(&place->check) != check_of(r.word, key)))
+    return make_rule(o, ip, exact, place, key);
   return r.rule;
 }
 
 /* ---- The walk by rules ---- */
 
 /* False: what the rule says can't be read. */
-static bool to_caller(stack_walk *t, unwind_rule rule) {
-  stack_registers r = t->at, next = r;
-  bool by_frame_pointer = rule.kind == UNWIND_RBP || rule.kind == UNWIND_AT_RBP;
-  uintptr_t cfa = (by_frame_pointer ? r.bp : r.sp) + (uintptr_t)(intptr_t)rule.cfa, behind = cfa + sizeof cfa;
-  if (rule.kind >= UNWIND_AT_RSP && !read_word(t, cfa, &cfa))
-    return false;
-  uintptr_t from = rule.saved == UNWIND_FROM_CFA ? cfa : rule.saved == UNWIND_FROM_RSP ? r.sp : r.bp;
-  if (rule.saved != UNWIND_SAME && !read_word(t, from + (uintptr_t)(intptr_t)rule.rbp, &next.bp))
-    next.bp = 0; /* tables say nonsense of it at a return; perhaps nobody asks */
-  if (!read_word(t, rule.kind == UNWIND_SIGNAL ? behind : cfa - sizeof cfa, &next.ip))
-    return false;
-  next.sp = cfa;
-  t->at = next;
-  return cfa != r.sp;
+static ALWAYS_INLINE bool to_caller(stack_walk *t, unwind_rule rule, stack_registers *at) {
+  stack_registers r = *at;
+  uintptr_t from = rule.kind & UNWIND_BY_RBP ? r.bp : r.sp;
+  uintptr_t cfa = from + (uintptr_t)(intptr_t)rule.cfa, ip_at = cfa - sizeof cfa;
+  if (UNLIKELY(rule.kind >= UNWIND_AT_RSP)) {
+    uintptr_t behind = cfa + sizeof cfa;
+    if (!read_word(t, cfa, &cfa))
+      return false;
+    ip_at = rule.kind == UNWIND_SIGNAL ? behind : cfa - sizeof cfa;
+  }
+  if (rule.saved != UNWIND_SAME) {
+    from = LIKELY(rule.saved == UNWIND_FROM_CFA) ? cfa : rule.saved == UNWIND_FROM_RSP ? r.sp : r.bp;
+    if (!read_word(t, from + (uintptr_t)(intptr_t)rule.rbp, &at->bp))
+      at->bp = 0; /* at some returns the tables are wrong about it; perhaps nobody asks */
+  }
+  at->sp = cfa;
+  return read_word(t, ip_at, &at->ip) && cfa != r.sp;
 }
 
-/* From t->at, which is added. exact: its ip is that of the next instruction and no return
- * address; it is added as if it were one. False: there is a caller that no rule leads to. */
-static bool walk_by_rules(stack_walk *t, bool exact) {
-  while (t->at.ip && add_frame(t, t->at.ip + exact)) {
-    if (!object_of(t, t->at.ip - !exact)) { /* compiled at run time */
-      exact = false;
+/* From t->at, which is added. exact: 1 if its ip is that of the next instruction and no return
+ * address, else 0; it is added as if it were one. False: there is a caller that no rule leads to. */
+static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
+  stack_registers at = t->at;
+  for (bool is_own = true; at.ip;) {
+    is_own = is_own && t->own < OWN_MOST && is_own_code(at.ip);
+    if (is_own) {
+      t->own++;
+    } else {
+      t->frames[t->count++] = at.ip + exact;
+      if (t->count == t->most)
+        return true;
+    }
+    uintptr_t inside = at.ip - 1 + exact;
+    if (UNLIKELY(!is_in(&t->object, inside)) && !object_of(&t->object, inside)) {
+      t->at = at; /* compiled at run time */
       if (!follow_frame_pointer(t))
         return true;
+      at = t->at;
+      exact = 0;
       continue;
     }
-    unwind_rule rule = rule_at(&t->object, t->at.ip, exact);
-    if (rule.kind == UNWIND_OTHER)
-      return false;
-    if (rule.kind == UNWIND_END)
-      return true;
-    if (!to_caller(t, rule)) /* other stacks can't be copied in some sandboxes */
+    unwind_rule rule = rule_at(&t->object, at.ip, exact);
+    if (UNLIKELY(rule.kind <= UNWIND_END))
+      return rule.kind == UNWIND_END;
+    if (!to_caller(t, rule, &at)) /* other stacks can't be copied in some sandboxes */
       return t->low != 0;
     exact = rule.kind == UNWIND_SIGNAL;
   }
@@ -394,7 +424,7 @@ internal NOINLINE size_t stack_capture(uintptr_t *frames, size_t most) {
   t.at = registers_here();
   if (HAS_RULES)
     find_own_stack(&t);
-  if (!HAS_RULES || !walk_by_rules(&t, true)) {
+  if (!HAS_RULES || !walk_by_rules(&t, 1)) {
     t = none;
     walk_by_runtime(&t);
   }
@@ -403,13 +433,13 @@ internal NOINLINE size_t stack_capture(uintptr_t *frames, size_t most) {
 
 internal size_t stack_capture_from(const void *context, uintptr_t *frames, size_t most) {
   uint8_t copy[COPY_MOST];
-  stack_walk t = {.frames = frames, .most = most, .copy = copy, .shows_own = true};
+  stack_walk t = {.frames = frames, .most = most, .copy = copy, .own = OWN_MOST};
   t.at = registers_of(context);
   if (!t.at.ip || !most)
     return 0;
   find_own_stack(&t);
   if (HAS_RULES)
-    walk_by_rules(&t, true);
+    walk_by_rules(&t, 1);
   else if (add_frame(&t, t.at.ip + 1))
     follow_frame_pointers(&t);
   return t.count;

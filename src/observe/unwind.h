@@ -24,15 +24,17 @@
 #include "base/attr.h"
 
 typedef enum unwind_kind {
-  UNWIND_NONE,   /* no rule */
-  UNWIND_OTHER,  /* there is a caller, but none that a rule leads to */
-  UNWIND_END,    /* no caller, or no table that knows the code */
-  UNWIND_RSP,    /* the CFA is rsp + cfa */
-  UNWIND_RBP,    /* rbp + cfa */
-  UNWIND_AT_RSP, /* what lies at rsp + cfa */
-  UNWIND_AT_RBP, /* what lies at rbp + cfa */
-  UNWIND_SIGNAL, /* what lies at rsp + cfa; the address that was interrupted lies behind it */
+  UNWIND_NONE,    /* no rule */
+  UNWIND_OTHER,   /* there is a caller, but none that a rule leads to */
+  UNWIND_END,     /* no caller, or no table that knows the code */
+  UNWIND_RSP = 4, /* the CFA is rsp + cfa */
+  UNWIND_RBP,     /* rbp + cfa */
+  UNWIND_AT_RSP,  /* what lies at rsp + cfa */
+  UNWIND_AT_RBP,  /* what lies at rbp + cfa */
+  UNWIND_SIGNAL,  /* what lies at rsp + cfa; the address that was interrupted lies behind it */
 } unwind_kind;
+
+enum { UNWIND_BY_RBP = 1 }; /* a bit of those from UNWIND_RSP on */
 
 /* Where the caller's rbp is: still there, or in memory at that register + rbp. */
 typedef enum unwind_saved { UNWIND_SAME, UNWIND_FROM_CFA, UNWIND_FROM_RSP, UNWIND_FROM_RBP } unwind_saved;

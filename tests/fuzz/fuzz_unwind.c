@@ -38,11 +38,11 @@ static uint8_t *between_walls(size_t size, bool at_the_end, void **map, size_t *
   return p + PAGE + (at_the_end ? room - size : 0);
 }
 
-static uint64_t results[8];
+static uint64_t results[UNWIND_SIGNAL + 1];
 
 static void look_up(const unwind_object *o, uintptr_t pc) {
   unwind_rule r = unwind_rule_of(o, pc, draw(2));
-  if (r.kind == UNWIND_NONE || r.kind > UNWIND_SIGNAL || r.saved > UNWIND_FROM_RBP) {
+  if (r.kind == UNWIND_NONE || r.kind == 3 || r.kind > UNWIND_SIGNAL || r.saved > UNWIND_FROM_RBP) {
     fprintf(stderr, "no rule: %d %d\n", r.kind, r.saved);
     abort();
   }
@@ -133,8 +133,13 @@ static size_t draw_program(uint8_t *at, size_t most) {
                                   0x0f, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x2e, 0x2f, 0x41, 0x44, 0x86, 0x87,
                                   0x90, 0xc6, 0xd0};
   static const uint8_t operand[] = {2, 6, 7, 16, 8, 0x06, 0x77, 0x76, 0x80, 0x3f, 0x1a, 0x2a, 0x24, 0x22, 0x33, 0x78};
-  size_t size = draw(most + 1);
-  for (size_t i = 0; i < size; i++)
+  // The CFA is what lies at rbp - 8, at rsp + 8 (as in frames of signals).
+  static const uint8_t blocks[][5] = {{0x0f, 3, 0x76, 0x78, 0x06}, {0x0f, 3, 0x77, 8, 0x06}};
+  size_t size = draw(most + 1), i = 0;
+  if (size >= sizeof *blocks && !draw(3))
+    for (const uint8_t *block = blocks[draw(2)]; i < sizeof *blocks; i++)
+      at[i] = block[i];
+  for (; i < size; i++)
     at[i] = !draw(8) ? (uint8_t)draw(256) : draw(2) ? known[draw(sizeof known)] : operand[draw(sizeof operand)];
   return size;
 }
@@ -204,7 +209,7 @@ int main(int count, char **arguments) {
     }
   } while (time(NULL) < end);
   printf("other %lu, end %lu, rsp %lu, rbp %lu, at rsp %lu, at rbp %lu, signal %lu\n", (unsigned long)results[1],
-         (unsigned long)results[2], (unsigned long)results[3], (unsigned long)results[4], (unsigned long)results[5],
-         (unsigned long)results[6], (unsigned long)results[7]);
+         (unsigned long)results[2], (unsigned long)results[4], (unsigned long)results[5], (unsigned long)results[6],
+         (unsigned long)results[7], (unsigned long)results[8]);
   return 0;
 }

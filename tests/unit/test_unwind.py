@@ -18,11 +18,8 @@ OPTIONAL = ("libcrypto.so.3", "libpython3.11.so.1.0")
 MOST = 400_000  # addresses of one library
 CFA_MOST, RBP_MOST = 2**31, 2**15
 
-ENTRY = re.compile(r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ (FDE|CIE) .*?(?:pc=([0-9a-f]+)\.\.([0-9a-f]+))?$")
-
-
-def number(text):
-    return int(text) if text else 0
+COMMON = re.compile(r"^([0-9a-f]+) [0-9a-f]+ [0-9a-f]+ CIE ")
+FUNCTION = re.compile(r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.([0-9a-f]+)")
 
 
 def expected_rule(columns):
@@ -47,25 +44,27 @@ def expected_rule(columns):
 
 
 def tables(path):
-    """Of a file: [(start, end, [(address, columns)])] for each function."""
+    """Of a file: [(start, end, [(address, columns)])] for each function; one without rows has that
+    of what functions have in common."""
     command = ["readelf", "--wide", "--debug-dump=frames-interp", path]
-    functions, heading, rows = [], [], None
-    # It may fail at what other sections say.
+    functions, common, heading, rows = [], {}, [], None
     for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
         if line.startswith("Contents of the"):
             rows = None
             if ".eh_frame " not in line:
                 break
-        elif entry := ENTRY.match(line):
+        elif entry := COMMON.match(line):
+            rows = common[int(entry[1], 16)] = []
+        elif entry := FUNCTION.match(line):
             rows = []
-            if entry[1] == "FDE":
-                functions.append((int(entry[2], 16), int(entry[3], 16), rows))
+            functions.append((int(entry[2], 16), int(entry[3], 16), rows, int(entry[1], 16)))
         elif line.startswith("   LOC"):
             heading = line.split()[1:]
         elif rows is not None and re.match(r"^[0-9a-f]{16} ", line):
-            address, *fields = re.sub(r" \(\w+\)", "", line).split()  # r8 (r8)
+            address, *fields = re.sub(r" \(\w+\)", "", line).split()  # "r1 (rdx)": another register
             rows.append((int(address, 16), dict(zip(heading, fields, strict=True))))
-    return sorted(f for f in functions if f[0] and f[1] > f[0])
+    functions = sorted((f for f in functions if f[0] and f[1] > f[0]), key=lambda f: f[:2])
+    return [(start, end, rows or [(start, common[cie][0][1])]) for start, end, rows, cie in functions]
 
 
 def questions(functions):

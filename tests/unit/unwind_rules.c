@@ -7,7 +7,7 @@
 #include <link.h>
 #include <stdio.h>
 
-static const char *const kinds[] = {"none", "other", "end", "rsp", "rbp", "at-rsp", "at-rbp", "signal"};
+static const char *const kinds[] = {"none", "other", "end", "?", "rsp", "rbp", "at-rsp", "at-rbp", "signal"};
 static const char *const saved[] = {"same", "cfa", "rsp", "rbp"};
 
 int main(int count, char **arguments) {
