@@ -40,8 +40,8 @@ static void *sender(void *unused) {
   uint64_t random = 6;
   for (int before; (before = atomic_load(&handled)) < SIGNALS && !atomic_load(&stop);) {
     pthread_kill(victim, SIGUSR1);
-    while (atomic_load(&handled) == before && !atomic_load(&stop)) {
-    }
+    while (atomic_load(&handled) == before && !atomic_load(&stop))
+      sched_yield(); /* the victim may want this processor */
     for (volatile uint64_t pause = next_random(&random) % 20000; pause > 0; pause--) {
     }
   }
