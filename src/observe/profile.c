@@ -1,6 +1,7 @@
 #include "observe/profile.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -417,11 +418,17 @@ static void listen_to_signal(int number) {
            why == EBUSY ? "it has a handler, or is ignored" : strerrordesc_np(why));
 }
 
+/* Whose profile it is: a child of vfork that could not execute another program has the same memory. */
+static int profile_process;
+static void profile_fork_child(void) { profile_process = os_process_id(); }
+
 internal void profile_begin(void) {
   uint64_t interval = option_get(OPTION_profile);
   if (!interval || !profile_find_folder())
     return;
   profiler.written = os_now_ns();
+  profile_process = os_process_id();
+  pthread_atfork(NULL, NULL, profile_fork_child);
   int why = masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
   if (why)
     report("no heap profile: %s", strerror(why));
@@ -431,7 +438,8 @@ internal void profile_begin(void) {
 
 internal void profile_end(void) {
   static atomic_u32 ended;
-  if (option_get(OPTION_profile) && profiler.bins && !thread_busy && !exchange_acq_rel(&ended, 1))
+  if (option_get(OPTION_profile) && profiler.bins && profile_process == os_process_id() && !thread_busy &&
+      !exchange_acq_rel(&ended, 1))
     profile_write_file("heap", 0, masu_profile_write);
 }
 

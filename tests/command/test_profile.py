@@ -316,6 +316,31 @@ def test_each_process_has_its_own(masu, compile_program, tmp_path):
     assert (inside(childs, "of_all"), inside(childs, "of_child")) == (1000, 2000)
 
 
+VFORKS = r"""
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((noinline)) void leaks(void) { static void *volatile kept; for (int i = 0; i < 1000; i++) kept = malloc(1024); }
+int main(void) {
+  int status;
+  leaks();
+  if (vfork() == 0) {
+    execl("/no/such/program", "it", NULL);
+    _exit(7);
+  }
+  wait(&status);
+  return WEXITSTATUS(status);
+}
+"""
+
+
+def test_a_child_of_vfork_that_fails_to_execute(masu, compile_program, tmp_path):
+    assert profiled(masu, tmp_path, compile_program(VFORKS, *APART, "-w")).returncode == 7
+    assert os.listdir(tmp_path) == ["it"]
+    assert inside(folded(masu, tmp_path / "it"), "leaks") == 1000
+
+
 def test_where_only_another_process_allocates_its_sites_are_shown(masu, planted, tmp_path):
     result = masu("run", "--profile", "heap", "--", "sh", "-c", f"{planted} 40; exit 2", cwd=tmp_path)
     assert result.returncode == 2
