@@ -160,6 +160,7 @@ HEAP = Contender("masu heap", "masu", "heap profile", limits=(1.03, 1.01))
         ([1.02] * 8, False, results.BROKEN),
         ([1.05] * 8, True, results.BROKEN),
         ([1.0, 1.2] * 4, True, results.OPEN),
+        ([1.0, 1.0, 1.2, 1.0, 1.2, 1.0, 1.2, 1.0], True, results.OPEN),
     ],
 )
 def test_a_limit_is_held_when_the_whole_interval_is_below(own, allocates, verdict):
