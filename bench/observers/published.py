@@ -11,10 +11,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
-
-from observers.results import missing
-
 RESULTS = ROOT / "bench/results/observers.json"
 PAGE = ROOT / "docs/observers.md"
 BEGIN, END = "<!-- bench/observers/published.py -->", "<!-- end -->"
@@ -101,6 +97,16 @@ def _sites(content: dict) -> str:
 def _missing(content: dict) -> str:
     lines = missing(content)
     return "Not measured:\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
+
+
+def missing(content: dict) -> list[str]:
+    """A line for each reason why something was not measured."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in content["rows"]:
+        if "missing" in row:
+            found.setdefault((row["observer"], row["missing"]), []).append(row["program"])
+    everywhere = {name for name, one in content["observers"].items() if one["missing"]}
+    return [f"{name}{'' if name in everywhere else ', ' + ', '.join(programs)}: {why}" for (name, why), programs in found.items()]
 
 
 def main() -> None:

@@ -101,13 +101,3 @@ def sums(all_rows: list[dict]) -> list[dict]:
             if some:
                 found.append(one)
     return found
-
-
-def missing(content: dict) -> list[str]:
-    """A line for each reason why something was not measured."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for row in content["rows"]:
-        if "missing" in row:
-            found.setdefault((row["observer"], row["missing"]), []).append(row["program"])
-    everywhere = {name for name, one in content["observers"].items() if one["missing"]}
-    return [f"{name}{'' if name in everywhere else ', ' + ', '.join(programs)}: {why}" for (name, why), programs in found.items()]

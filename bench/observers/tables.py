@@ -6,7 +6,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from observers.results import BROKEN, HELD, OPEN, missing
+from observers.published import missing
+from observers.results import BROKEN, HELD, OPEN
 
 KINDS = {True: "programs that do little but allocate", False: "other programs"}
 
