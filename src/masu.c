@@ -9,6 +9,7 @@
 #include "os/linux.c"
 #include "os/lock.c"
 #include "os/report.c"
+#include "os/stop.c"
 
 #include "pages/bins.c"
 #include "pages/mappings.c"
@@ -50,10 +51,12 @@
 #include "forms/thread_end.c"
 
 #include "observe/cpu.c"
+#include "observe/leaks.c"
 #include "observe/ledger.c"
 #include "observe/live.c"
 #include "observe/pprof.c"
 #include "observe/profile.c"
+#include "observe/reach.c"
 #include "observe/stack.c"
 #include "observe/unwind.c"
 #ifdef MASU_RECORD

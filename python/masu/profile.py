@@ -1,4 +1,4 @@
-"""Heap and CPU profiles: names for their addresses, and what they say by function, call site and thread."""
+"""Profiles of memory and of CPU time: names for their addresses, and what they say by function, call site and thread."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ VIEWS = {
     "lifetime": ("lifetime", "freed_objects"),
     "suspects": ("inuse_age", "inuse_objects"),
     "cpu": ("cpu", "samples"),
+    "direct": ("direct_space", "direct_objects"),
+    "indirect": ("indirect_space", "indirect_objects"),
 }
 """What a view weighs, and its count of blocks or samples: sample types."""
 LITTLE = 0.1
@@ -214,7 +216,7 @@ def heap(profile, by: str = "function") -> Heap:
     """by: "thread" or "heap": stacks begin with its name."""
     strings = Strings(profile)
     types = [strings[t.type] for t in profile.sample_type]
-    name_of = _location_names(profile, strings)
+    name_of = location_names(profile, strings)
     stacks: dict[tuple[str, ...], Counter[str]] = {}
     for sample in profile.sample:
         frames = [name for id in reversed(sample.location_id) for name in name_of[id]] or ["?"]
@@ -231,7 +233,7 @@ def heap(profile, by: str = "function") -> Heap:
     return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9, used, lost)
 
 
-def _location_names(profile, strings: Strings) -> dict[int, list[str]]:
+def location_names(profile, strings: Strings) -> dict[int, list[str]]:
     """From the outermost inwards: functions that the compiler put into each other have one location."""
     functions = {f.id: strings[f.name] for f in profile.function}
     mappings = {m.id: m for m in profile.mapping}

@@ -17,7 +17,10 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
     import jinja2
 
     # What is shown: title, and where in a stack's values its bytes and blocks are.
-    views = [{"name": v, "title": TITLES[v], "kinds": VIEWS[v]} for v in ("in-use", "allocated", "peak", "cpu") if heap.types.issuperset(VIEWS[v])]
+    views = [
+        {"name": v, "title": TITLES[v], "kinds": VIEWS[v]}
+        for v in ("in-use", "allocated", "peak", "cpu", "direct", "indirect") if heap.types.issuperset(VIEWS[v])
+    ]  # fmt: skip
     stacks = {frames: Counter(values) for frames, values in heap.stacks.items()}
     if growth:
         weight, blocks = VIEWS[view]

@@ -1,4 +1,4 @@
-"""Runs a program with the heap or the CPU profiler on, and takes up the profiles that it and its processes write."""
+"""Runs a program with an observer of the library on, and takes up the profiles that it and its processes write."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from masu.pprof import BadProfile, write
-from masu.profile import Heap, heap, load
+from masu.profile import heap, load
 
 KEPT_S = 5
 """Of a program that is killed there is a profile not older than that, as long as it allocates."""
@@ -24,7 +25,21 @@ POLL_S = 0.02
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Which sends them to the program itself."""
-NAME = re.compile(r"^(.*)\.(\d+)(?:-(\d+))?\.(heap|cpu)\.pb$")
+
+
+@dataclass(frozen=True)
+class Kind:
+    names: tuple[str, ...]
+    """In the names of its files."""
+    make: Callable[[Any], Any]
+    """What is made of a profile."""
+
+    def parse(self, file: str) -> re.Match | None:
+        """Program, process, number and name."""
+        return re.match(rf"^(.*)\.(\d+)(?:-(\d+))?\.({'|'.join(self.names)})\.pb$", file)
+
+
+PROFILES = Kind(("heap", "cpu"), heap)
 
 
 @dataclass(frozen=True)
@@ -46,11 +61,11 @@ class Taken:
 
     status: int
     """As subprocess has it: minus the signal, if one ended the program."""
-    files: list[tuple[Path, Heap]] = field(default_factory=list)
-    """The last profile of each process, the program's own first."""
+    files: list[tuple[Path, Any]] = field(default_factory=list)
+    """What is made of the last profile of each process, the program's own first."""
     numbered: int = 0
     empty: int = 0
-    """Processes without a sample."""
+    """Other processes whose profile has nothing in it."""
     own: bool = False
     """The program itself wrote one."""
     at_end: bool = False
@@ -62,31 +77,33 @@ class Taken:
     """The folder, if something is still in it."""
 
 
-def folder_for(program: str, output: Path | None) -> Path:
-    """Where the processes write; beside what is made of it."""
-    beside = output.parent if output else Path.cwd()
+def folder_for(program: str, beside: Path | None) -> Path:
+    """Where the processes write; None: the system's folder for such."""
     return Path(tempfile.mkdtemp(prefix=f"{os.path.basename(program)}.", suffix=".profile", dir=beside)).resolve()
 
 
-def run(start: Callable[..., subprocess.Popen], folder: Path, output: Path | None, keep_all: bool) -> Taken:
-    """start(preexec_fn) starts the program. keep_all: also the profiles that are written meanwhile."""
+def run(
+    start: Callable[..., subprocess.Popen], folder: Path, output: Path | None, keep_all: bool, kind: Kind = PROFILES, keep: bool = True
+) -> Taken:
+    """start(preexec_fn) starts the program. keep_all: also the profiles that are written meanwhile. keep: put them
+    beside the output, else only look at them."""
     process, status = _wait(start, folder, keep_all)
     until = time.monotonic() + GRACE_S
     while (running := _running(folder)) and time.monotonic() < until:
         time.sleep(POLL_S)
     taken = Taken(status, running=running)
     beside = output.parent if output else Path()
-    found = _written(folder)
+    found = _written(folder, kind)
     for last in sorted(_last(found), key=lambda w: (w.process != process, w.process)):
         own = last.process == process
         if own:
             taken.own, taken.at_end = True, not last.number
         path = output if own and output else beside / f"{last.program}.{last.process}.{last.kind}.pb.gz"
-        made = _take(last, path, taken, even_empty=own)
-        if made:
-            taken.files.append((path, made))
+        profile = _take(last, path, taken, keep=keep, even_empty=own)
+        if profile:
+            taken.files.append((path, kind.make(profile)))
     for one in set(found).difference(_last(found)) if keep_all else ():
-        if _take(one, beside / f"{one.path.name}.gz", taken, even_empty=True):
+        if _take(one, beside / f"{one.path.name}.gz", taken, keep=keep, even_empty=True):
             taken.numbered += 1
     if not taken.running and not taken.problems:
         shutil.rmtree(folder, ignore_errors=True)
@@ -125,10 +142,10 @@ def _forget_old(folder: Path, ended: threading.Event) -> None:
                 one.path.unlink(missing_ok=True)
 
 
-def _written(folder: Path) -> list[Written]:
+def _written(folder: Path, kind: Kind = PROFILES) -> list[Written]:
     found = []
     for path in folder.iterdir():
-        match = NAME.match(path.name)
+        match = kind.parse(path.name)
         if match:
             try:
                 found.append(Written(path, match[1], int(match[2]), match[3] or "", match[4], path.stat().st_mtime))
@@ -145,13 +162,14 @@ def _last(found: list[Written]) -> list[Written]:
     return list(last.values())
 
 
-def _take(one: Written, path: Path, taken: Taken, even_empty: bool) -> Heap | None:
+def _take(one: Written, path: Path, taken: Taken, *, keep: bool, even_empty: bool) -> Any | None:
+    """The profile, with names."""
     try:
         profile, others = load(one.path)
-        if profile.sample or even_empty:
+        wanted = profile.sample or even_empty
+        if wanted and keep:
             write(path, profile)
-        else:
-            taken.empty += 1
+        taken.empty += not wanted
         one.path.unlink()
     except BadProfile as problem:
         taken.problems.append(f"{one.path}: {problem}")
@@ -160,7 +178,7 @@ def _take(one: Written, path: Path, taken: Taken, even_empty: bool) -> Heap | No
         taken.problems.append(f"{path}: {error.strerror}")
         return None
     taken.others.update(others)
-    return heap(profile) if profile.sample or even_empty else None
+    return profile if wanted else None
 
 
 def _running(folder: Path) -> int:

@@ -12,9 +12,9 @@ from masu.profile_cpu import WORTH, callers
 
 TITLES = {
     "in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes",
-    "suspects": "suspects", "cpu": "CPU time",
+    "suspects": "suspects", "cpu": "CPU time", "direct": "leaked", "indirect": "leaked with it",
 }  # fmt: skip
-MEMORY = ("in-use", "peak", "allocated")
+MEMORY = ("in-use", "peak", "allocated", "direct", "indirect")
 """Views whose values are bytes."""
 
 

@@ -77,6 +77,7 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
 
 /* The next block of the class is to be looked at. */
 static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class) {
+  size_class = sampled_class(size, size_class);
   block *b = sampled_take(NULL, size_class);
   if (!b)
     return malloc_reclaiming(h, size_class);
@@ -105,7 +106,7 @@ internal NOINLINE void *malloc_slow(size_t size) {
 }
 
 static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty) {
-  void *p = take_large_slow(size, align, dirty);
+  void *p = take_large_slow(sampled_room(size), align, dirty);
   if (p)
     sampled_large(p, size);
   return p;
@@ -144,7 +145,12 @@ internal NOINLINE void *malloc_larger(size_t size) {
 internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty) {
   unsigned c = thread_knows_sizes() ? class_aligned(size, align) : CLASS_COUNT;
   *dirty = size;
-  return c < CLASS_COUNT ? malloc_fast(class_size(c)) : take_large(max_size(size, 1), align, dirty);
+  if (c == CLASS_COUNT)
+    return take_large(max_size(size, 1), align, dirty);
+  void *p = malloc_fast(class_size(c));
+  if (UNLIKELY(load_relaxed(&budget_interval) != 0) && p)
+    sampled_resize(map_get(p), p, size);
+  return p;
 }
 
 internal void *malloc_aligned(size_t align, size_t size) {
@@ -282,18 +288,25 @@ static bool fits_in_place(const slab *s, size_t size) {
          (size >= s->block_size / 2 || class_of(size) == s->size_class);
 }
 
+/* Blocks of named heaps are roots of their own: nothing is gained by more room, which their limit has not. */
+static inline size_t resize_room(const slab *s, size_t size) {
+  size_t room = sampled_room(size);
+  return LIKELY(room == size) || heap_account_of(s) ? size : room;
+}
+
 static void *resize_large(slab *s, size_t size) {
   account *a = heap_account_of(s);
   size_t before = s->block_size;
   if (thread_busy || size <= TABLE_MAX || size > LARGE_MOST)
     return NULL;
-  size_t more = ROUND_UP(size, SLICE_SIZE);
+  size_t room = resize_room(s, size);
+  size_t more = ROUND_UP(room, SLICE_SIZE);
   more = more > before ? more - before : 0;
   if (!account_charge(a, more))
     return NULL;
   bool sampled = sampled_large_resize(s);
   heap *h = thread_enter_if_joined();
-  void *p = large_resize(s, size);
+  void *p = large_resize(s, room);
   thread_leave(h);
   account_discharge(a, p ? before + more - s->block_size : more);
   if (UNLIKELY(load_relaxed(&budget_interval) || sampled) && p)
@@ -328,8 +341,10 @@ PUBLIC void *masu_realloc(void *p, size_t size) {
   if (s->kind == SLAB_SMALL) {
     if (CHECKED)
       checked_live(s, p);
-    if (fits_in_place(s, size))
+    if (fits_in_place(s, resize_room(s, size))) {
+      sampled_resize(e, p, size);
       return p;
+    }
   } else {
     void *resized = resize_large(s, size);
     if (resized)
@@ -358,7 +373,9 @@ PUBLIC size_t masu_malloc_usable_size(void *p) {
   map_entry e = map_get(p);
   if (e == MAP_NONE)
     return p ? foreign_usable_size(p) : 0;
-  return ((slab *)map_entry_descriptor(e))->block_size;
+  size_t size = ((slab *)map_entry_descriptor(e))->block_size;
+  sampled_resize(e, p, size); /* who asks may use all of it */
+  return size;
 }
 
 PUBLIC size_t masu_malloc_good_size(size_t size) {

@@ -39,6 +39,14 @@ static void tell_freed(void *p) { load_acquire(&observer_now)->freed(p); }
 
 /* ---- Blocks of the size classes ---- */
 
+internal unsigned sampled_class(size_t size, unsigned size_class) {
+  size_t has = class_size(size_class), room = sampled_room(size);
+  if (room <= has)
+    return size_class;
+  unsigned c = class_aligned(room, min_size(has & -has, TABLE_MAX));
+  return c < CLASS_COUNT ? c : size_class;
+}
+
 internal block *sampled_take(account *a, unsigned size_class) {
   block *b = NULL;
   lock_take(LOCK_SAMPLES);
@@ -49,6 +57,8 @@ internal block *sampled_take(account *a, unsigned size_class) {
     else
       store_relaxed(&sampled_tag, h->hot.tag);
     b = heap_take_block(h, size_class);
+    if (b)
+      b->next = NULL; /* the program may not write there, and it would lead to another block */
     heap_upkeep(h);
   }
   lock_drop(LOCK_SAMPLES);
@@ -58,6 +68,13 @@ internal block *sampled_take(account *a, unsigned size_class) {
 internal void sampled_free(slab *s, void *p) {
   tell_freed(p);
   heap_deliver(s, p, p, 1);
+}
+
+internal void sampled_resize(map_entry e, void *p, size_t size) {
+  const slab *s = map_entry_descriptor(e);
+  bool sampled = s->kind == SLAB_SMALL ? sampled_is(s, map_entry_tag(e)) : sampled_large_is(s);
+  if (UNLIKELY(sampled) && !thread_busy)
+    load_acquire(&observer_now)->resized(p, size);
 }
 
 /* ---- Named heaps ---- */

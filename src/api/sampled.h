@@ -16,12 +16,14 @@
 
 #include "heap/budget.h"
 
-/* size: what was asked for, or its class. usable: bytes of the block. drawn: what the
+/* size: what was asked for. usable: bytes of the block. drawn: what the
  * probability of being here comes from, `usable` but for blocks that have shrunk.
+ * resized: now so much is asked for of the same block.
  * freed may be called inside a slow path: it must not allocate. */
 typedef struct sample_observer {
   void (*taken)(void *p, size_t size, size_t usable, size_t drawn);
   void (*freed)(void *p);
+  void (*resized)(void *p, size_t size);
 } sample_observer;
 
 /* Observes from now on. One observer for the life of the process. interval as
@@ -29,6 +31,13 @@ typedef struct sample_observer {
  * are freed. */
 internal void sample_start(const sample_observer *observer, uint64_t interval);
 
+/* Where every allocation is looked at, a block has a byte more than was asked for: so the
+ * address behind it, which programs keep as the end of an array, is not that of another. */
+static inline size_t sampled_room(size_t size) {
+  return size + (load_relaxed(&budget_interval) == 1 && size < SIZE_MAX);
+}
+/* The class for that, aligned as the class that would do without; or that class, if there is none. */
+internal unsigned sampled_class(size_t size, unsigned size_class);
 /* A sampled block of the class, on the account (NULL: nobody's), or NULL: then an ordinary
  * one will do. Inside a slow path; sampled_tell afterwards, outside. */
 internal block *sampled_take(account *a, unsigned size_class);
@@ -37,6 +46,9 @@ internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn);
 internal void sampled_free(slab *s, void *p);
 /* Is a small slab, whose entries have that tag, one of those? */
 internal bool sampled_is(const slab *s, map_tag tag);
+/* The caller means to use so many bytes of the block, which stays where it is; tells of it if
+ * it is a sampled one. Outside of slow paths. */
+internal void sampled_resize(map_entry e, void *p, size_t size);
 /* Gives back what is ready in the account's sampled blocks' limb. Inside a slow path, with no lock. */
 internal void sampled_reclaim(account *a);
 /* The account's memory is about to be released: tells of all its sampled blocks. Likewise. */

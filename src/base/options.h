@@ -31,7 +31,8 @@
   X(profile_growth, 0, 0, 1048576,                                             \
     "MiB by which what is in use grows until the heap profiler writes a file; 0: none") \
   X(profile_signal, 0, 0, 64,                                                  \
-    "number of the signal on which the heap profiler writes a file; 0: none")
+    "number of the signal on which the heap profiler writes a file; 0: none")  \
+  X(leaks, 0, 0, 1, "write at the end which blocks no pointer leads to any more")
 
 typedef enum option {
 #define OPTION_ENUM(name, initial, low, high, meaning) OPTION_##name,

@@ -38,6 +38,7 @@ static void prepare(void) {
 }
 
 internal const account *named_account(const masu_heap *named) { return &named->account; }
+internal const void *named_context(const masu_heap *named) { return named->context; }
 
 static account *account_of(masu_heap *named) {
   if (CHECKED && named->destroyed)

@@ -35,6 +35,8 @@ static inline void tenant_used(const tenant *t, const void *descriptor) {
     report_misuse("use after destroy", descriptor);
 }
 internal const account *named_account(const masu_heap *named);
+/* What the program gave with its callback. */
+internal const void *named_context(const masu_heap *named);
 /* What the statistics say of the n-th; false: there are fewer. */
 typedef struct tenant_line {
   const char *form;

@@ -243,18 +243,21 @@ static bool any_address_in(const encoding *e, uintptr_t start, uintptr_t end) {
   return e->addresses && e->address[i] >= start && e->address[i] < end;
 }
 
-/* A line is "START-END rwxp OFFSET DEVICE INODE   PATH". */
-static const char *parse_line(const char *line, mapped_file *m, char *may) {
+/* "START-END rwxp OFFSET DEVICE INODE   PATH". */
+internal const char *pprof_parse_map(const char *text, pprof_map *m) {
   char *at;
-  m->start = strtoull(line, &at, 16);
+  m->start = strtoull(text, &at, 16);
   m->end = strtoull(at + 1, &at, 16);
-  memcpy(may, at + 1, 4);
+  memcpy(m->may, at + 1, sizeof m->may);
   m->offset = strtoull(at + 6, &at, 16);
   for (int words = 0; words < 2; words++) {
     at += strspn(at, " ");
     at += strcspn(at, " \n");
   }
-  return at + strspn(at, " ");
+  m->path = at + strspn(at, " ");
+  m->path_length = strcspn(m->path, "\n");
+  const char *end = m->path + m->path_length;
+  return end + (*end == '\n');
 }
 
 static void put_mapping(encoding *e, const mapped_file *m) {
@@ -270,27 +273,19 @@ static void put_mapping(encoding *e, const mapped_file *m) {
 }
 
 static void put_mappings(encoding *e, const buffer *maps) {
-  const char *line = (const char *)maps->at, *first = NULL; /* the path whose start is mapped */
-  size_t first_length = 0;
-  uintptr_t first_at = 0;
+  const char *line = (const char *)maps->at;
+  pprof_map at, first = {0}; /* that of the path whose start is mapped */
   while (*line && e->file_count < MAPPINGS_MOST) {
-    mapped_file m = {0};
-    char may[4];
-    const char *path = parse_line(line, &m, may);
-    size_t length = strcspn(path, "\n");
-    if (m.offset == 0) {
-      first = path;
-      first_length = length;
-      first_at = m.start;
-    }
-    if (may[2] == 'x' && any_address_in(e, m.start, m.end)) {
-      m.path = put_string(e, path, length);
-      if (*path == '/' && first && length == first_length && !memcmp(path, first, length))
-        m.build_id = build_id_at(e, first_at);
+    line = pprof_parse_map(line, &at);
+    if (at.offset == 0)
+      first = at;
+    if (at.may[2] == 'x' && any_address_in(e, at.start, at.end)) {
+      mapped_file m = {.start = at.start, .end = at.end, .offset = at.offset};
+      m.path = put_string(e, at.path, at.path_length);
+      if (*at.path == '/' && at.path_length == first.path_length && !memcmp(at.path, first.path, at.path_length))
+        m.build_id = build_id_at(e, first.start);
       put_mapping(e, &m);
     }
-    line = path + length;
-    line += *line == '\n';
   }
 }
 
@@ -302,7 +297,7 @@ internal void pprof_read_maps(buffer *maps) {
     maps->size = 0;
     if (!buffer_room(maps, room))
       return;
-    maps->size = os_file_read("/proc/self/maps", maps->at, room - 1, &why);
+    maps->size = os_file_read("/proc/thread-self/maps", maps->at, room - 1, &why);
   } while (maps->size == room - 1);
   maps->at[maps->size] = 0;
 }
@@ -353,7 +348,8 @@ static void put_head(encoding *e, const pprof_source *p) {
   text_string(e, ""); /* string 0 */
   for (size_t i = 0; i < p->type_count; i++)
     put_type(e, PROFILE_SAMPLE_TYPE, p->types[i]);
-  put_type(e, PROFILE_PERIOD_TYPE, p->period_type);
+  if (p->period)
+    put_type(e, PROFILE_PERIOD_TYPE, p->period_type);
   put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, p->shown));
   put_number(e->out, PROFILE_PERIOD, p->period);
   put_number(e->out, PROFILE_TIME, p->started_wall);

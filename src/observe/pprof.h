@@ -40,7 +40,7 @@ typedef struct pprof_source {
   size_t type_count;
   const char *shown; /* the type that readers show first */
   pprof_type period_type;
-  uint64_t period;
+  uint64_t period; /* 0: these are no samples, and have none */
   uint64_t started, started_wall, now; /* ns */
   const char *comment;                 /* NULL: none */
   /* The stack behind that of `last`, which is what it returned before; NULL: the first.
@@ -48,8 +48,18 @@ typedef struct pprof_source {
   const void *(*next)(const struct pprof_source *source, const void *last, pprof_stack *stack);
 } pprof_source;
 
-/* What is mapped where, for pprof_encode: the text of /proc/self/maps. */
+/* What is mapped where, for pprof_encode: the text of /proc/thread-self/maps, with a 0 at the end. */
 internal void pprof_read_maps(buffer *maps);
+/* A line of it. */
+typedef struct pprof_map {
+  uintptr_t start, end, offset;
+  char may[4]; /* "rwxp" */
+  const char *path; /* and spaces and the like, which are part of it */
+  size_t path_length;
+} pprof_map;
+/* The first line; returns what is behind it. */
+internal const char *pprof_parse_map(const char *text, pprof_map *m);
+
 /* False: out of memory. */
 internal bool pprof_encode(const pprof_source *p, const buffer *maps, buffer *out);
 

@@ -20,14 +20,6 @@
 enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10 };
 #define INTERVAL_DEFAULT (512 * KIB)
 
-typedef struct record {
-  void *block; /* NULL: the place is free */
-  profile_site *site;
-  double objects; /* that it stands for */
-  size_t size, usable;
-  uint64_t since; /* ns */
-} record;
-
 /* Where a sample was taken. */
 typedef struct origin {
   uintptr_t frame[STACK_MOST];
@@ -39,7 +31,7 @@ typedef struct origin {
 static struct {
   profile all;
   profile_site **bins;
-  record *records; /* open addressing; at most half full */
+  profile_record *records; /* open addressing; at most half full */
   size_t room;     /* a power of two */
   double in_use, requested, allocated, peak, variance;
   size_t samples, live, stacks, lost;
@@ -49,9 +41,7 @@ static struct {
   unsigned files;
 } profiler;
 
-/* A signal handler that interrupts whoever holds the lock finds its thread busy: it gets no
- * sample, and what it frees waits. Returns what profiler_unlock wants back. */
-static bool profiler_lock(void) {
+internal bool profiler_lock(void) {
   bool busy = thread_busy;
   thread_busy = true;
   compiler_fence();
@@ -59,7 +49,7 @@ static bool profiler_lock(void) {
   return busy;
 }
 
-static void profiler_unlock(bool busy) {
+internal void profiler_unlock(bool busy) {
   lock_drop(LOCK_SAMPLES);
   compiler_fence();
   thread_busy = busy;
@@ -74,7 +64,7 @@ static size_t home_of(const void *p) {
 }
 
 /* Where the record of the block at p is, or would be. */
-static record *find_record(const void *p) {
+static profile_record *find_record(const void *p) {
   size_t i = home_of(p);
   while (profiler.records[i].block && profiler.records[i].block != p)
     i = (i + 1) & (profiler.room - 1);
@@ -83,11 +73,11 @@ static record *find_record(const void *p) {
 
 static bool records_grow(void) {
   size_t before = profiler.room;
-  record *old = profiler.records;
+  profile_record *old = profiler.records;
   if (2 * profiler.live < before)
     return true;
   size_t room = before ? 2 * before : RECORDS_LEAST;
-  record *made = os_map(ROUND_UP(room * sizeof *made, os_page()), os_page());
+  profile_record *made = os_map(ROUND_UP(room * sizeof *made, os_page()), os_page());
   if (!made)
     return profiler.live + 1 < before;
   profiler.records = made;
@@ -101,7 +91,7 @@ static bool records_grow(void) {
 }
 
 /* Those behind it move up, as far as they would have had its place. */
-static void remove_record(record *r) {
+static void remove_record(profile_record *r) {
   size_t mask = profiler.room - 1, hole = (size_t)(r - profiler.records);
   for (size_t i = (hole + 1) & mask; profiler.records[i].block; i = (i + 1) & mask) {
     size_t home = home_of(profiler.records[i].block);
@@ -111,6 +101,19 @@ static void remove_record(record *r) {
     }
   }
   profiler.records[hole].block = NULL;
+}
+
+internal bool profile_records(profile_table *table) {
+  if (!profiler.bins)
+    return false;
+  *table = (profile_table){.all = &profiler.all, .records = profiler.records, .room = profiler.room,
+                           .live = profiler.live, .lost = profiler.lost};
+  return true;
+}
+
+internal profile_record *profile_record_of(const void *p) {
+  profile_record *r = profiler.bins && p ? find_record(p) : NULL;
+  return r && r->block ? r : NULL;
 }
 
 /* ---- Sites ---- */
@@ -147,13 +150,13 @@ static profile_site *find_site(const origin *o) {
 
 /* A block of `bytes` that was drawn with probability 1 / objects: the variance of what it
  * stands for. */
-static double variance_of(const record *r) {
+static double variance_of(const profile_record *r) {
   double bytes = (double)r->usable;
   return bytes * bytes * r->objects * (r->objects - 1);
 }
 
 /* sign: 1 or -1. */
-static void count_in_use(const record *r, int sign) {
+static void count_in_use(const profile_record *r, int sign) {
   profile_site *s = r->site;
   if (s->peaks_seen != profiler.all.peaks) {
     s->peaks_seen = profiler.all.peaks;
@@ -200,14 +203,14 @@ static const char *thread_name(uint64_t now) {
 
 /* ---- The observer ---- */
 
-static void remember(record r, const origin *o) {
+static void remember(profile_record r, const origin *o) {
   profiler.samples++;
   r.site = records_grow() ? find_site(o) : NULL;
   if (!r.site) {
     profiler.lost++;
     return;
   }
-  record *place = find_record(r.block);
+  profile_record *place = find_record(r.block);
   profiler.live += !place->block;
   *place = r;
   double bytes = r.objects * (double)r.usable;
@@ -224,7 +227,7 @@ static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
   o.count = stack_capture(o.frame, STACK_MOST);
   o.labels = (profile_labels){0};
   strncpy(o.labels.heap, masu_heap_name(masu_heap_of(p)), sizeof o.labels.heap - 1);
-  record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns()};
+  profile_record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns()};
   bool busy = profiler_lock();
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
   r.objects = 1 / budget_probability(drawn, profiler.all.interval);
@@ -238,7 +241,7 @@ static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
 static void observe_freed(void *p) {
   uint64_t now = os_now_ns();
   bool busy = profiler_lock();
-  record *r = find_record(p);
+  profile_record *r = find_record(p);
   if (r->block) {
     r->site->freed.objects += r->objects;
     r->site->freed.bytes += r->objects * (double)(now - r->since);
@@ -249,7 +252,17 @@ static void observe_freed(void *p) {
   profiler_unlock(busy);
 }
 
-static const sample_observer heap_profiler = {observe_taken, observe_freed};
+static void observe_resized(void *p, size_t size) {
+  bool busy = profiler_lock();
+  profile_record *r = find_record(p);
+  if (r->block) {
+    profiler.requested += r->objects * ((double)size - (double)r->size);
+    r->size = size;
+  }
+  profiler_unlock(busy);
+}
+
+static const sample_observer heap_profiler = {observe_taken, observe_freed, observe_resized};
 
 /* ---- masu/profile.h ---- */
 
@@ -352,7 +365,16 @@ PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
 
 /* ---- Files that the options ask for ---- */
 
-static char profile_folder[4096]; /* with the slash; "": where the process is */
+static char profile_folder[PROFILE_PATH_MOST - 300]; /* with the slash; "": where the process is */
+
+internal void profile_path(char *path, size_t size, const char *kind, unsigned number) {
+  char between[16] = "";
+  if (number)
+    snprintf(between, sizeof between, "-%04u", number);
+  snprintf(path, size, "%s%.200s.%d%s.%s.pb", profile_folder, os_program_name(), os_process_id(), between, kind);
+}
+
+internal bool profile_has_folder(void) { return *profile_folder; }
 
 internal bool profile_find_folder(void) {
   const char *wanted = os_environment("MASU_PROFILE");
@@ -364,10 +386,8 @@ internal bool profile_find_folder(void) {
 }
 
 internal void profile_write_file(const char *kind, unsigned number, int (*write_to)(const char *path)) {
-  char path[sizeof profile_folder + 300], between[16] = "";
-  if (number)
-    snprintf(between, sizeof between, "-%04u", number);
-  snprintf(path, sizeof path, "%s%.200s.%d%s.%s.pb", profile_folder, os_program_name(), os_process_id(), between, kind);
+  char path[PROFILE_PATH_MOST];
+  profile_path(path, sizeof path, kind, number);
   int why = write_to(path);
   if (why)
     report("the profile was not written to %s: %s", path, strerror(why));
@@ -422,14 +442,17 @@ static void listen_to_signal(int number) {
 static int profile_process;
 static void profile_fork_child(void) { profile_process = os_process_id(); }
 
+/* Leaks are among all blocks, so none may be missing. */
 internal void profile_begin(void) {
-  uint64_t interval = option_get(OPTION_profile);
+  uint64_t interval = option_get(OPTION_leaks) ? 1 : option_get(OPTION_profile);
   if (!interval || !profile_find_folder())
     return;
   profiler.written = os_now_ns();
   profile_process = os_process_id();
   pthread_atfork(NULL, NULL, profile_fork_child);
-  int why = masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
+  if (interval == 1 && !option_get(OPTION_leaks))
+    interval = INTERVAL_DEFAULT;
+  int why = masu_profile_start(interval);
   if (why)
     report("no heap profile: %s", strerror(why));
   else if (option_get(OPTION_profile_signal))

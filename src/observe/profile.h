@@ -21,6 +21,8 @@
 #include "base/attr.h"
 #include "masu/profile.h"
 
+enum { PROFILE_PATH_MOST = 4096 + 300 };
+
 typedef struct amount {
   double objects, bytes;
 } amount;
@@ -35,6 +37,7 @@ typedef struct profile_site {
   profile_labels labels;
   amount in_use, allocated, freed, peak; /* freed: nanoseconds of life instead of bytes */
   double born; /* ns since the profiler started, summed up over what is in use */
+  amount direct, indirect; /* leaks, when it was last looked for them */
   uint32_t peaks_seen;
   uint32_t frame_count;
   uintptr_t frame[];
@@ -65,9 +68,41 @@ internal int profile_write_new(const char *path, uint64_t *size);
 /* Writes a numbered file if the process got the signal of the option profile_signal. */
 internal void profile_write_if_signalled(void);
 
+/* A sampled block that is not freed. */
+typedef struct profile_record {
+  void *block; /* NULL: the place is free */
+  profile_site *site;
+  double objects; /* that it stands for */
+  size_t size, usable;
+  uint64_t since : 63; /* ns */
+  uint64_t ignored : 1; /* is no leak */
+} profile_record;
+
+/* The records, for whoever holds LOCK_SAMPLES: some of the `room` places. */
+typedef struct profile_table {
+  profile *all;
+  profile_record *records;
+  size_t room, live;
+  size_t lost; /* blocks for which there was no memory */
+} profile_table;
+/* False: the profiler was never started. */
+internal bool profile_records(profile_table *table);
+/* NULL: it is on no record. LOCK_SAMPLES is held. */
+internal profile_record *profile_record_of(const void *p);
+
+/* LOCK_SAMPLES, for who is not inside masu: a signal handler that interrupts whoever has it
+ * finds its thread busy, gets no sample, and what it frees waits. Returns what
+ * profiler_unlock wants back. */
+internal bool profiler_lock(void);
+internal void profiler_unlock(bool busy);
+
 /* What the options ask for, at start and when the process ends. */
 internal void profile_begin(void);
 internal void profile_end(void);
+/* Where a file of that kind belongs, with the number if it isn't 0, as the options have it. */
+internal void profile_path(char *path, size_t size, const char *kind, unsigned number);
+/* Is it a folder that was asked for? */
+internal bool profile_has_folder(void);
 
 /* For both profilers. Where the files go that the options ask for; false: that is not to be had,
  * which was said. PROGRAM.PID.KIND.pb there; number 0: the last one. */

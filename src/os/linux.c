@@ -205,6 +205,8 @@ internal bool os_read_memory(const void *from, void *to, size_t size) {
   int saved = errno;
   struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
   long done = syscall(SYS_process_vm_readv, os_process_id(), &local, 1, &remote, 1, 0);
+  if (UNLIKELY(done < 0 && errno == ESRCH)) /* the initial thread has ended */
+    done = syscall(SYS_process_vm_readv, os_thread_id(), &local, 1, &remote, 1, 0);
   errno = saved;
   return done == (long)size;
 }
@@ -414,6 +416,7 @@ internal void os_wait(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms) {
 }
 
 internal void os_wake_one(atomic_u32 *word) { futex(word, FUTEX_WAKE_PRIVATE, 1, 0); }
+internal void os_wake_all(atomic_u32 *word) { futex(word, FUTEX_WAKE_PRIVATE, INT32_MAX, 0); }
 
 internal void os_wait_shared(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms) {
   futex(word, FUTEX_WAIT, seen, timeout_ms);
@@ -679,6 +682,7 @@ internal void os_process_start(char **arguments, char **environment) {
 }
 
 internal const char *os_program_name(void) { return program_name; }
+internal uintptr_t os_loader_base(void) { return getauxval(AT_BASE); }
 
 internal bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 internal bool os_environment_is_known(void) { return started_with || environ; }
@@ -699,7 +703,8 @@ static int stderr_kept = -1;
 /* Out of the way of programs that count on the lowest numbers. */
 internal void os_keep_stderr(void) {
   int saved = errno;
-  stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+  if (stderr_kept < 0)
+    stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
   errno = saved;
 }
 

@@ -35,7 +35,8 @@ typedef enum lock_rank {
 internal void lock_take(lock_rank rank);
 internal void lock_drop(lock_rank rank);
 
-/* interrupted: the caller may be a signal handler that interrupted masu. */
+/* interrupted: the caller may be a signal handler that interrupted masu. Also for who stops
+ * all other threads, and wants none of them to have a lock. */
 internal void locks_fork_prepare(bool interrupted);
 /* In the parent and in the child. */
 internal void locks_fork_release(void);

@@ -88,6 +88,7 @@ internal uintptr_t os_thread_stack(void);
  * early. */
 internal void os_wait(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms);
 internal void os_wake_one(atomic_u32 *word);
+internal void os_wake_all(atomic_u32 *word);
 /* The same for a word in a file that processes share. */
 internal void os_wait_shared(atomic_u32 *word, uint32_t seen, uint32_t timeout_ms);
 internal void os_wake_shared(atomic_u32 *word);
@@ -182,6 +183,8 @@ internal void os_write_stderr(const char *text, size_t length);
 /* Programs close stderr before they end: keeps it open for what is written then. */
 internal void os_keep_stderr(void);
 internal const char *os_program_name(void);
+/* Where the program's loader was mapped; 0: it has none. */
+internal uintptr_t os_loader_base(void);
 /* Before the C library knows them itself: what the process was started with. */
 internal void os_process_start(char **arguments, char **environment);
 /* Has the handler called on that signal, on the alternate stack if there is one; interrupted

@@ -13,6 +13,7 @@
 #include "base/attr.h"
 #include "heap/helper.h"
 #include "observe/cpu.h"
+#include "observe/leaks.h"
 #include "observe/live.h"
 #include "observe/profile.h"
 #include "os/os.h"
@@ -143,6 +144,7 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
 /* No destructor runs in these two, which are one function in the C library too. */
 PUBLIC _Noreturn void _exit(int status) {
   process_end();
+  leaks_end();
   profile_end();
   cpu_end();
   live_end();
@@ -170,6 +172,7 @@ __attribute__((constructor(101))) static void library_start(int count, char **ar
   process_start(arguments, environment);
   profile_begin();
   cpu_begin();
+  leaks_start();
   live_start();
   ENTRY_START();
 }

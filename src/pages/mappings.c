@@ -9,7 +9,7 @@ enum { RANGES = 64 };
 #define RANGE_MOST (64 * MIB) /* what is larger is not kept */
 
 typedef struct range {
-  char *start;
+  char *start;    /* NULL if it is free: the leak checker searches masu's data as well */
   size_t slices;  /* 0: the entry is free */
   uint64_t since; /* ms */
 } range;
@@ -32,6 +32,7 @@ static range range_out(range *r) {
   range out = *r;
   sub_relaxed(&mappings.kept, bytes_of(out.slices));
   r->slices = 0;
+  r->start = NULL;
   return out;
 }
 
@@ -46,8 +47,8 @@ static range *range_oldest(void) {
 /* The first `slices` of a range. */
 static char *range_cut(range *r, size_t slices) {
   char *start = r->start;
-  r->start += bytes_of(slices);
   r->slices -= slices;
+  r->start = r->slices ? start + bytes_of(slices) : NULL;
   sub_relaxed(&mappings.kept, bytes_of(slices));
   return start;
 }

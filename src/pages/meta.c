@@ -62,23 +62,35 @@ internal bool meta_prewarm(size_t size) {
   return room;
 }
 
-internal int meta_lock(bool lock) {
-  int why = 0;
+/* Chunks stay, and come in front. */
+static meta_chunk *newest_chunk(void) {
   lock_take(LOCK_META);
   meta_chunk *c = meta.chunks;
   lock_drop(LOCK_META);
-  for (; c && !why; c = c->before) /* chunks stay, and come in front */
-    why = os_lock_memory(c->start, (size_t)((char *)(c + 1) - c->start), lock);
+  return c;
+}
+
+static size_t chunk_size(const meta_chunk *c) { return (size_t)((const char *)(c + 1) - c->start); }
+
+internal int meta_lock(bool lock) {
+  int why = 0;
+  for (meta_chunk *c = newest_chunk(); c && !why; c = c->before)
+    why = os_lock_memory(c->start, chunk_size(c), lock);
   return why;
+}
+
+internal void meta_for_each(void (*visit)(void *start, size_t size, void *context), void *context) {
+  for (meta_chunk *c = newest_chunk(); c; c = c->before)
+    visit(c->start, chunk_size(c), context);
+}
+
+static void add_resident(void *start, size_t size, void *bytes) {
+  *(size_t *)bytes += os_resident_in(start, size);
 }
 
 internal size_t meta_resident(void) {
   size_t bytes = 0;
-  lock_take(LOCK_META);
-  meta_chunk *c = meta.chunks;
-  lock_drop(LOCK_META);
-  for (; c; c = c->before)
-    bytes += os_resident_in(c->start, (size_t)((char *)(c + 1) - c->start));
+  meta_for_each(add_resident, &bytes);
   return bytes;
 }
 

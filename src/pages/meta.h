@@ -17,6 +17,8 @@ internal void *meta_alloc(size_t size);
 internal bool meta_prewarm(size_t size);
 /* All chunks, as os_lock_memory. */
 internal int meta_lock(bool lock);
+/* Calls visit for each chunk. */
+internal void meta_for_each(void (*visit)(void *start, size_t size, void *context), void *context);
 /* Bytes of all chunks that are resident. */
 internal size_t meta_resident(void);
 /* Bytes handed out so far. */

@@ -12,8 +12,9 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 
 
 @click.command(cls=Command, example="masu profile python3.4242.heap.pb.gz")
-@click.option("--view", type=click.Choice(["in-use", "allocated", "peak", "lifetime", "suspects", "cpu"]),
-              help="What to show; else what is in use at the end or, if that is little, at the peak. A CPU profile has only cpu.")  # fmt: skip
+@click.option("--view", type=click.Choice(["in-use", "allocated", "peak", "lifetime", "suspects", "cpu", "direct", "indirect"]),
+              help="What to show; else what is in use at the end or, if that is little, at the peak. A CPU profile has only cpu; "
+                   "leaks have direct, which is shown, and indirect.")  # fmt: skip
 @click.option("--by", type=click.Choice(["function", "thread", "heap"]), default="function",
               help="Sum up by function, thread or named heap.")  # fmt: skip
 @click.option("--cumulative", is_flag=True, help="Sort by what a function and those that it calls have.")
@@ -30,8 +31,9 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.argument("later", type=click.Path(path_type=Path), required=False)
 def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: bool, output, pid, start, stop: bool, file, later) -> None:
-    """Shows a profile of `masu run --profile heap` or `--profile cpu`, or any of these kinds in the format of pprof; with
-    a second FILE the growth from the first to the second. With --live PID the last one is that of a running process."""
+    """Shows a profile of `masu run --profile heap` or `--profile cpu`, the leaks that `masu run --leaks -o FILE` found, or
+    any of these kinds in the format of pprof; with a second FILE the growth from the first to the second. With --live PID
+    the last one is that of a running process."""
     from masu import profile as profiles
 
     if pid is None and (start or stop):
@@ -58,7 +60,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
         shown_as.append(name)
         heaps.append(now)
     last, growth = heaps[-1], heaps[1].minus(heaps[0]) if len(heaps) > 1 else None
-    view = view or ("in-use" if growth and not last.is_cpu else last.telling())
+    view = view or ("in-use" if growth and "inuse_space" in last.types else last.telling())
     for path, one in zip(shown_as, heaps):
         try:
             weight, _ = one.kinds(view)

@@ -1,9 +1,12 @@
 """masu run"""
 
+from __future__ import annotations
+
 import os
 import re
 import signal
 import subprocess
+import tempfile
 from errno import ENOEXEC
 from pathlib import Path
 from typing import NoReturn
@@ -42,7 +45,9 @@ class Size(click.ParamType):
               help="Options and size classes, as masu tune writes them; --options win.")  # fmt: skip
 @click.option("--profile", type=click.Choice(["heap", "cpu"]),
               help="Find out which code allocates, and what of it stays; or which uses CPU time. See masu profile.")  # fmt: skip
-@click.option("-o", "output", type=click.Path(path_type=Path), help="The profile; else PROGRAM.PID.heap.pb.gz or .cpu.pb.gz here.")
+@click.option("--leaks", is_flag=True, help="Find the blocks that no pointer leads to at the end; the exit status is 23 if there are some.")
+@click.option("--suppressions", type=click.Path(path_type=Path), metavar="FILE", help="Leaks not to be told of: lines leak:FUNCTION or leak:LIBRARY.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="The profile, else PROGRAM.PID.heap.pb.gz or .cpu.pb.gz here; or the leaks.")
 @click.option("--interval", type=Size(), metavar="SIZE", help="Heap: a sample every so many bytes on average; else 512K.")
 @click.option("--hz", type=click.IntRange(2, 1000), metavar="NUMBER", help="CPU: so many samples in a second of a thread's CPU time; else 100.")
 @click.option("--every", type=click.IntRange(1, 86400), metavar="SECONDS", help="Also keep the profile as it is every so often.")
@@ -51,17 +56,23 @@ class Size(click.ParamType):
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, output, interval, hz, every, growth, number,
-    program: str, arguments: tuple,
-) -> None:
+    stats: bool, live: bool, verbose: bool, options: str, options_file, profile, leaks: bool, suppressions, output, interval, hz,
+    every, growth, number, program: str, arguments: tuple,
+) -> None:  # fmt: skip
     """Runs PROGRAM on masu. The exit status is the program's own; 127 when there is
-    no such program, 126 when it cannot be executed, 125 when masu itself fails."""
-    if not profile and (output or every):
-        raise click.UsageError("-o and --every are for --profile heap or --profile cpu.")
+    no such program, 126 when it cannot be executed, 125 when masu itself fails, 23 when
+    it succeeded but has leaks."""
+    if profile and leaks:
+        raise click.UsageError("--profile and --leaks are two runs: choose one.")
+    if not profile and (every or (output and not leaks)):
+        raise click.UsageError("-o and --every are for --profile heap or --profile cpu; -o also for --leaks.")
     if profile != "heap" and (interval or growth or number):
         raise click.UsageError("--interval, --growth and --signal are for --profile heap.")
     if hz and profile != "cpu":
         raise click.UsageError("--hz is for --profile cpu.")
+    if suppressions and not leaks:
+        raise click.UsageError("--suppressions is for --leaks.")
+    rules = _suppressions(suppressions)
     library = library_path()
     path = find_or_fail(program)
     reason = why_preload_fails(path, library)
@@ -74,6 +85,8 @@ def run(
     if profile:
         when = _when(every, growth, number)
         _run_profiled(path, [program, *arguments], environment, output, profile, interval or hz, when, bool(reason))
+    if leaks:
+        _run_for_leaks(path, [program, *arguments], environment, output, rules, bool(reason))
     _restore_signals()
     try:
         _execute(path, [program, *arguments], environment)
@@ -129,6 +142,32 @@ def _is_elf(path: str) -> bool:
 # ---- With a profile ----
 
 
+def _run_observed(path: str, argv: list, environment: dict, options: list, beside: Path | None, **how):
+    """Of all that the program and its processes write what there is to take, in a folder beside the result."""
+    from masu import profile_run as profiling
+
+    try:
+        folder = profiling.folder_for(argv[0], beside)
+    except OSError as error:
+        fail(f"{beside or tempfile.gettempdir()}: {error.strerror}", MASU_FAILED)
+    environment["MASU_PROFILE"] = str(folder)
+    _join(environment, "MASU_OPTIONS", ",", options, first=False)
+
+    def start(in_child) -> subprocess.Popen:
+        def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
+            return subprocess.Popen(arguments, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
+
+        return _execute(path, argv, environment, popen)
+
+    try:
+        return profiling.run(start, folder, **how)
+    except KeyboardInterrupt:
+        fail(f"interrupted; what was written is in {folder}", 130)
+    except OSError as error:
+        os.rmdir(folder)
+        fail(f"{argv[0]}: {error.strerror}", CANNOT_EXECUTE)
+
+
 def _when(every, growth, number) -> list:
     """Options of the library for the profiles that are kept from meanwhile."""
     when = [f"profile_every:{every}"] * bool(every)
@@ -149,50 +188,45 @@ def _profiler_options(kind: str, rate, when: list) -> list:
 
 
 def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
-    from masu import profile_run as profiling
-
-    try:
-        folder = profiling.folder_for(argv[0], output)
-    except OSError as error:
-        fail(f"{output.parent if output else Path.cwd()}: {error.strerror}", MASU_FAILED)
-    environment["MASU_PROFILE"] = str(folder)
-    _join(environment, "MASU_OPTIONS", ",", _profiler_options(kind, rate, when), first=False)
-
-    def start(in_child) -> subprocess.Popen:
-        def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
-            return subprocess.Popen(arguments, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
-
-        return _execute(path, argv, environment, popen)
-
-    try:
-        taken = profiling.run(start, folder, output, keep_all=bool(when))
-    except KeyboardInterrupt:
-        fail(f"interrupted; what was written is in {folder}", 130)
-    except OSError as error:
-        os.rmdir(folder)
-        fail(f"{argv[0]}: {error.strerror}", CANNOT_EXECUTE)
+    beside = output.parent if output else Path.cwd()
+    taken = _run_observed(path, argv, environment, _profiler_options(kind, rate, when), beside, output=output, keep_all=bool(when))
     if not reached_by_none or taken.files:
         _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
-    raise SystemExit(taken.status if taken.status >= 0 else 128 - taken.status)
+    raise SystemExit(_status(taken))
+
+
+def _status(taken) -> int:
+    """As a shell has it."""
+    return taken.status if taken.status >= 0 else 128 - taken.status
 
 
 TOLD_MOST = 10
 
 
-def _tell(program: str, taken, killed: str) -> None:
+def _tell_problems(program: str, taken, what: str, killed: str = "") -> None:
     """killed: what to say when a signal ended it."""
-    from masu.profile_tables import sites, summary
-
     ended = f"signal {signal.Signals(-taken.status).name} ended it{killed}" if taken.status < 0 else ""
     if not taken.own:
-        warn(f"{program} wrote no profile: "
+        warn(f"{program} {what}: "
              + (ended or "it has another allocator linked in, cleared its environment, could not write or left without exit"))  # fmt: skip
     elif not taken.at_end:
-        warn(f"{program} wrote no profile at its end{', ' * bool(ended)}{ended}: its last one before is taken")
+        warn(f"{program} {what} at its end{', ' * bool(ended)}{ended}: its last one before is taken")
     for problem in taken.problems:
         warn(problem)
     if taken.others:
         warn(f"no names of functions from {', '.join(sorted(taken.others))}: replaced since the program ran")
+
+
+def _tell_left(taken) -> None:
+    if taken.left:
+        say(f"{taken.left} has " + (f"what {taken.running} process{'es' * (taken.running > 1)} still running will write"
+                                    if taken.running else "what could not be taken from it"))  # fmt: skip
+
+
+def _tell(program: str, taken, killed: str) -> None:
+    from masu.profile_tables import sites, summary
+
+    _tell_problems(program, taken, "wrote no profile", killed)
     for path, heap in taken.files[:TOLD_MOST]:
         say(f"{path}: {summary(heap)}")
     if len(taken.files) > TOLD_MOST:
@@ -201,9 +235,7 @@ def _tell(program: str, taken, killed: str) -> None:
         say(f"and {taken.numbered} from before, with numbers")
     if taken.empty:
         say(f"and none of {taken.empty} process{'es' * (taken.empty > 1)} without samples")
-    if taken.left:
-        say(f"{taken.left} has " + (f"what {taken.running} process{'es' * (taken.running > 1)} still running will write"
-                                    if taken.running else "what could not be taken from it"))  # fmt: skip
+    _tell_left(taken)
     if taken.files:
         _table(taken.files, sites)
 
@@ -233,3 +265,56 @@ def _table(files: list, sites) -> None:
         say(verdict(heap))
         if unsampled(heap):
             say(unsampled(heap))
+
+
+# ---- With leaks ----
+
+LEAKS_FOUND = 23
+
+
+def _suppressions(path: Path | None):
+    """Before the program runs: a mistake in them must not cost a run."""
+    from masu.leaks import Suppressions, read_suppressions
+
+    try:
+        return read_suppressions(path) if path else Suppressions()
+    except OSError as error:
+        fail(f"{path}: {error.strerror}", MASU_FAILED)
+
+
+def _run_for_leaks(path: str, argv: list, environment: dict, output, rules, reached_by_none: bool) -> NoReturn:
+    from masu.leaks import leaks
+    from masu.profile_run import Kind
+
+    taken = _run_observed(path, argv, environment, ["leaks"], output.parent if output else None,
+                          output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
+    if not reached_by_none or taken.files:
+        _tell_problems(argv[0], taken, "was not checked for leaks")
+    found = _tell_leaks(taken.files, rules, bool(output))
+    if taken.files and not found:
+        checked = len(taken.files) + taken.empty
+        other = "other " * any(r.blocks for r in rules.rules)
+        say(f"no {other}leaks" + (f", in {checked} processes" if checked > 1 else ""))
+    _tell_left(taken)
+    raise SystemExit(_status(taken) or (LEAKS_FOUND if found else 0))
+
+
+def _tell_leaks(files: list, rules, kept: bool) -> bool:
+    """Those that no rule suppresses; were there any?"""
+    from masu.leaks import amount, report, summary
+
+    any_shown = False
+    for path, process in files:
+        name = path.name.removesuffix(".leaks.pb.gz")
+        shown = rules.without(process.leaks)
+        for note in process.notes:
+            warn(f"{name}: {note}")
+        for line in report(shown):
+            click.echo(line, err=True)
+        if shown:
+            say(f"{path if kept else name}: {summary(shown)}")
+        any_shown |= bool(shown)
+    for rule in rules.rules:
+        if rule.blocks:
+            say(f"suppressed by leak:{rule.pattern}: {amount(rule.size, rule.blocks)}")
+    return any_shown
