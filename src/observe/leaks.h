@@ -7,8 +7,8 @@
  *     the writable data of loaded objects, masu's own included, which has blocks of the forms
  *     registers and stacks of all threads; above the stack: thread-local variables and the
  *     thread's control block, with its specific data
- *     blocks that are on no record: allocated before the profiler was on, of named heaps,
- *     or by a signal handler inside masu
+ *     blocks that are on no record: allocated before the profiler was on, or by a signal
+ *     handler inside masu; and those of named heaps
  *     blocks of the program's loader: dynamic thread-local variables, and tables of ended
  *     threads that it keeps for the next; blocks that masu_leaks_ignore named
  *

@@ -652,6 +652,15 @@ TEST_F(LeaksTest, WhatFormsKeepIsKept) {
   masu_pool_destroy(pool);
 }
 
+/* They are on record as others are, but what would be the room behind them is on their account. */
+TEST_F(LeaksTest, BlocksOfNamedHeapsHaveNoMoreThanTheirSize) {
+  masu_heap *named = masu_heap_create("named");
+  void *p = masu_heap_malloc(named, 64);
+  EXPECT_EQ(masu_heap_realloc(named, p, 64), p);
+  masu_heap_destroy(named);
+  expect(0, 0);
+}
+
 /* ---- The interface ---- */
 
 TEST_F(LeaksTest, Ignored) {
