@@ -26,14 +26,14 @@ PUBLIC struct mallinfo2 masu_mallinfo2(void) {
   masu_stats_read(&s, sizeof s);
   supply_figures f = s.resident ? supply_figures_now() : (supply_figures){0};
   size_t arena = f.used + f.idle;
-  size_t live = s.live - min_size(s.live, f.direct);
+  size_t direct = min_size(f.direct, s.large); /* but those that wait in front */
   return (struct mallinfo2){
       .arena = arena,
       .ordblks = 1,
-      .hblkhd = f.direct,
+      .hblkhd = direct,
       .usmblks = s.peak,
-      .uordblks = live,
-      .fordblks = arena - min_size(live, arena),
+      .uordblks = s.live - direct,
+      .fordblks = arena - min_size(s.live - direct, arena),
       .keepcost = s.idle + s.kept,
   };
 }

@@ -185,7 +185,7 @@ internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty
 /* ---- Freeing ---- */
 
 internal NOINLINE void limb_event(heap *l, slab *s) {
-  if (heap_hand_back(l, s))
+  if (heap_hand_back(l, s) || heap_hand_back_observed(l, s))
     return;
   heap *h = limb_enter(l);
   heap_slab_event(l, s);

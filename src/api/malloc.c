@@ -51,8 +51,10 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
   if (UNLIKELY(thread_busy))
     return nested(size, align);
   heap *h = thread_enter();
-  if (h)
+  if (h) {
+    heap_give_back_front(h); /* none of it fits */
     spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
+  }
   slab *s = large_take(size, align, dirty);
   if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
     s = large_take(size, align, dirty);
@@ -172,6 +174,22 @@ static bool free_to_front(slab *s) {
   return kept;
 }
 
+/* No more of one than keeps handlers and fork out. */
+static ALWAYS_INLINE bool free_along(const slab *s, block *b) {
+  heap *h = thread_heap();
+  if (UNLIKELY(!h))
+    return false;
+  thread_busy = true;
+  h->busy = true;
+  compiler_fence();
+  bool sent = heap_send_along(h, s, b);
+  compiler_fence();
+  h->busy = false;
+  thread_busy = false;
+  thread_free_deferred();
+  return sent;
+}
+
 static void give_large(slab *s) {
   account *a = heap_account_of(s);
   size_t size = s->block_size;
@@ -196,7 +214,20 @@ internal void free_entered(heap *h, void *p) {
     heap_send(h, s, p);
 }
 
-internal NOINLINE void free_slow(void *p) {
+static NOINLINE void free_apart(map_entry e, slab *s, void *p) {
+  heap *limb = map_entry_tag(e) >= TAG_FIRST_LIMB ? limb_tagged(map_entry_tag(e)) : NULL;
+  if (UNLIKELY(limb != NULL)) {
+    limb_free(limb, s, p);
+    return;
+  }
+  if (s->kind != SLAB_SMALL && !sampled_large_is(s) && free_to_front(s))
+    return;
+  heap *h = thread_enter_to_free();
+  free_entered(h, p);
+  thread_leave(h);
+}
+
+internal NOINLINE HOT void free_slow(void *p) {
   if (!p)
     return;
   map_entry e = map_get(p);
@@ -207,23 +238,13 @@ internal NOINLINE void free_slow(void *p) {
   slab *s = map_entry_descriptor(e);
   if (CHECKED)
     checked_give(s, p);
-  if (UNLIKELY(thread_busy)) {
+  if (UNLIKELY(thread_busy))
     thread_defer_free(p);
-    return;
-  }
-  heap *limb = map_entry_tag(e) >= TAG_FIRST_LIMB ? limb_tagged(map_entry_tag(e)) : NULL;
-  if (UNLIKELY(limb != NULL)) {
-    limb_free(limb, s, p);
-    return;
-  }
-  if (s->kind != SLAB_SMALL && !sampled_large_is(s) && free_to_front(s))
-    return;
-  heap *h = thread_enter_if_joined();
-  free_entered(h, p);
-  thread_leave(h);
+  else if (!free_along(s, p))
+    free_apart(e, s, p);
 }
 
-internal NOINLINE void free_event(slab *s) {
+static NOINLINE void free_event_apart(slab *s) {
   if (UNLIKELY(thread_busy)) {
     if (load_relaxed(&s->reserve)) {
       heap_slab_event_nested(s);
@@ -236,17 +257,22 @@ internal NOINLINE void free_event(slab *s) {
     thread_defer_free(b);
     return;
   }
-  if (heap_hand_back((heap *)thread_hot, s))
+  if (heap_hand_back_observed((heap *)thread_hot, s))
     return;
   heap *h = thread_enter_if_joined();
   heap_slab_event(h, s);
   thread_leave(h);
 }
 
+internal NOINLINE HOT void free_event(slab *s) {
+  if (UNLIKELY(thread_busy) || !heap_hand_back((heap *)thread_hot, s))
+    free_event_apart(s);
+}
+
 /* ---- malloc, calloc, free ---- */
 
-PUBLIC void *masu_malloc(size_t size) { return malloc_fast(size); }
-PUBLIC void masu_free(void *p) { free_fast(p); }
+PUBLIC HOT void *masu_malloc(size_t size) { return malloc_fast(size); }
+PUBLIC HOT void masu_free(void *p) { free_fast(p); }
 
 PUBLIC void *masu_calloc(size_t count, size_t size) {
   size_t total, dirty;

@@ -12,6 +12,8 @@
 
 _Static_assert(THREAD_ROUNDS == PTHREAD_DESTRUCTOR_ITERATIONS, "destructor rounds");
 
+enum { FREES_TO_JOIN = 16 };
+
 #define NONE {.tag = TAG_NO_HEAP}
 internal_def const heap_hot thread_none[THREAD_ROUNDS + 1] = {NONE, NONE, NONE, NONE, NONE};
 #undef NONE
@@ -23,6 +25,7 @@ internal_def const heap_hot thread_none[THREAD_ROUNDS + 1] = {NONE, NONE, NONE, 
 #endif
 thread_local_def heap_hot *thread_hot = (heap_hot *)&thread_none[0];
 thread_local_def bool thread_busy;
+thread_local_def uint8_t thread_frees;
 
 static bool is_none(const heap_hot *hot) {
   return hot >= thread_none && hot <= &thread_none[THREAD_ROUNDS];
@@ -135,6 +138,13 @@ internal heap *thread_enter_if_joined(void) {
     compiler_fence();
   }
   return h;
+}
+
+/* Not after its destructors: there is nobody to park the heap then. */
+internal heap *thread_enter_to_free(void) {
+  if (UNLIKELY(thread_hot == thread_none) && ++thread_frees == FREES_TO_JOIN)
+    thread_join();
+  return thread_enter_if_joined();
 }
 
 /* Upkeep comes last: on entering, a slab may have an event that is not seen to yet,

@@ -28,6 +28,7 @@ internal_data const heap_hot thread_none[THREAD_ROUNDS + 1];
 #endif
 thread_local_data heap_hot *thread_hot;
 thread_local_data bool thread_busy;
+thread_local_data uint8_t thread_frees; /* without a heap so far */
 
 /* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
 internal_data _Atomic(void (*)(void)) thread_exit_hook;
@@ -45,6 +46,9 @@ static inline bool thread_knows_sizes(void) {
 internal heap *thread_enter(void);
 /* Enters a slow path for which the thread's own heap will do; NULL if it has none. */
 internal heap *thread_enter_if_joined(void);
+/* The same for freeing a block: a thread that never had a heap gets one when it frees again and
+ * again, since blocks go home in batches from there. */
+internal heap *thread_enter_to_free(void);
 /* h: what entering returned. */
 internal void thread_leave(heap *h);
 

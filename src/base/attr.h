@@ -33,6 +33,7 @@
 #define NOINLINE __attribute__((noinline))
 #define COLD __attribute__((noinline, cold))
 #define ALWAYS_INLINE __attribute__((always_inline)) inline
+#define HOT __attribute__((aligned(64))) /* a function at the start of a cache line */
 #define PUBLIC __attribute__((visibility("default")))
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
 

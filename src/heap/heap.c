@@ -273,6 +273,14 @@ static void slab_wakes(heap *h, slab *s) {
   }
 }
 
+internal bool heap_hand_back_observed(heap *h, slab *s) {
+  uint32_t count = heap_hand_back_count(h, s);
+  if (!count || !load_relaxed(&budget_interval) || !budget_covers(h, s->size_class, count * s->block_size))
+    return false;
+  heap_hand_back_so_many(h, s, count);
+  return true;
+}
+
 internal void heap_slab_event(heap *h, slab *s) {
   if (list_empty(&s->avail))
     slab_wakes(h, s);
@@ -406,8 +414,46 @@ static bool is_dense(const heap *h, unsigned size_class) {
   return h->full[size_class] >= DENSE_FROM && class_size(size_class) <= os_page();
 }
 
+static uint32_t chain_length(const block *b) {
+  uint32_t n = 0;
+  for (; b; b = b->next)
+    n++;
+  return n;
+}
+
+/* The hand's blocks of an OPEN slab go back to it, if nothing else of it is out. True: it is
+ * empty; then no sender is about. */
+static bool slab_collect(heap *h, slab *s) {
+  block *hand = h->hot.hand[s->size_class];
+  if (!out_of(s))
+    return true;
+  if (!hand || map_entry_descriptor(map_get(hand)) != s || chain_length(hand) != out_of(s))
+    return false;
+  h->hot.hand[s->size_class] = NULL;
+  chain_join(hand, s->free);
+  s->free = hand;
+  set_reserve(s, 0);
+  set_need(s, 0);
+  return true;
+}
+
+/* Of classes with blocks of many pages what is empty, but for the hand, makes room for another. */
+static void wide_collect(heap *h) {
+  for (unsigned c = CLASS_WIDE; c < CLASS_COUNT; c++) {
+    const list_node *list = &h->avail[c];
+    slab *s = list_empty(list) ? NULL : CONTAINER_OF(list->next, slab, avail);
+    if (!s || !heap_slab_is_alone(h, s) || !slab_collect(h, s))
+      continue;
+    list_remove(&s->avail);
+    sparse_leave(s);
+    spare_keep_wanted(h, s);
+  }
+}
+
 static slab *slab_find(heap *h, unsigned size_class) {
   slab *s = spare_take(h, size_class);
+  if (!s && size_class >= CLASS_WIDE)
+    wide_collect(h);
   return s ? s : slab_make(size_class, h, h->hot.tag, is_dense(h, size_class));
 }
 
@@ -449,16 +495,17 @@ static void slot_flush(send_slot *slot) {
 }
 
 internal void heap_send(heap *h, slab *s, block *b) {
-  send_slot *slot = &h->slots[((uintptr_t)s >> 7) % SLOT_COUNT];
+  send_slot *slot = heap_slot(h, s);
   if (slot->slab != s) {
     slot_flush(slot);
     slot->slab = s;
     slot->head = NULL;
     slot->tail = b;
+    slot->most = (uint32_t)min_size(SLOT_BLOCKS, max_size(SLOT_BYTES / s->block_size, 1));
   }
   b->next = slot->head;
   slot->head = b;
-  if (++slot->count == SLOT_BLOCKS || slot->count * s->block_size >= SLOT_BYTES)
+  if (++slot->count == slot->most)
     slot_flush(slot);
 }
 
@@ -502,8 +549,8 @@ static void tidy_class(heap *h, list_node *list) {
   }
 }
 
-internal size_t heap_give_back_spares(heap *h) {
-  size_t bytes = spares_give_back(h);
+internal size_t heap_give_back_front(heap *h) {
+  size_t bytes = 0;
   for (unsigned i = 0; i < FRONT_COUNT; i++) {
     uint64_t entry = load_relaxed(&h->hot.front[i]);
     if (entry && cas_acq_rel(&h->hot.front[i], &entry, 0)) {
@@ -513,6 +560,10 @@ internal size_t heap_give_back_spares(heap *h) {
     }
   }
   return bytes;
+}
+
+internal size_t heap_give_back_spares(heap *h) {
+  return spares_give_back(h) + heap_give_back_front(h);
 }
 
 internal void heap_tidy(heap *h) {
@@ -528,11 +579,11 @@ internal void heap_tidy(heap *h) {
 
 internal void heap_upkeep_now(heap *h) {
   h->ticks = 0;
-  heap_flush_slots(h);
   uint64_t now = os_now_ms();
   if (now - h->tidied < option_get(OPTION_purge_delay))
     return;
   h->tidied = now;
+  heap_flush_slots(h);
   spares_upkeep(h);
   queue_drain(h);
   purge_sparse_aged(h, now);
@@ -557,13 +608,6 @@ internal void heap_flush(heap *h) {
     if (UNLIKELY(h->budget != NULL))
       flush_list(h, budget_release(h, c, &count));
   }
-}
-
-static uint32_t chain_length(const block *b) {
-  uint32_t n = 0;
-  for (; b; b = b->next)
-    n++;
-  return n;
 }
 
 internal size_t heap_ready(const heap *h, unsigned size_class) {

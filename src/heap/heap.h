@@ -8,7 +8,7 @@
  *     tag is unique among heaps; heaps and tags are never destroyed
  *     a slab whose owner is h has h's tag in its pagemap entries
  *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or on spare[c]
- *     a slot holds at most SLOT_BLOCKS blocks and SLOT_BYTES bytes
+ *     a slot is empty (slab NULL) or holds count < most blocks, of at most SLOT_BYTES together
  *
  * Threads: a heap is used by one thread at a time (its owner, or who took it from
  * the roster). Others touch only `queue` (push), `spare` (exchange: all or none) and
@@ -25,21 +25,22 @@
 
 enum {
   UPKEEP_TICKS = 64, /* slow paths between two upkeeps */
-  SLOT_COUNT = 16,
+  SLOT_COUNT = 64,
   SLOT_BLOCKS = 64,
   SLOT_BYTES = 4096,
   HAND_BACK_BYTES = 8192,
+  CLASS_WIDE = TABLE_COUNT - 8, /* from here on classes make room for each other; above 8 KiB */
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
   FRONT_SLICES = 128, /* of them together */
 };
 
 #define HEAP_USER_UNKNOWN UINT32_MAX
 
-/* A batch of one slab's blocks on its way out. */
+/* A batch of one slab's blocks on its way out; it leaves when there are `most`. */
 typedef struct send_slot {
   slab *slab;
   block *head, *tail;
-  uint32_t count;
+  uint32_t count, most;
 } send_slot;
 
 /* What the fast paths read. A thread without a heap points at a constant one with
@@ -75,7 +76,8 @@ typedef struct heap {
   uint64_t sparse_moved; /* ms, when they were put there */
   /* See spares.h; in slices. */
   uint32_t spares_wanted;
-  uint32_t let_go; /* since the last upkeep */
+  uint32_t let_go;    /* since the last upkeep */
+  uint32_t collected; /* slabs, since the last upkeep: see spare_keep_wanted */
   uint32_t misses; /* slabs made since a spare was last used: its time may be over */
   uint16_t full[CLASS_COUNT]; /* slabs that are parked or queued; fork may leave it wrong */
   struct heap_budget *budget; /* NULL until somebody looks at allocations */
@@ -139,12 +141,12 @@ internal void heap_slab_event_nested(slab *s);
 
 /* Small programs are spared whatever purges inside slabs, and those that want no page
  * faults. */
-static inline bool heap_program_is_large(void) {
+static ALWAYS_INLINE bool heap_program_is_large(void) {
   return supply_used() >= PURGE_KEEP_LEAST && !supply_is_prewarmed();
 }
 
 /* Is s the only open slab of its class? */
-static inline bool heap_slab_is_alone(const heap *h, const slab *s) {
+static ALWAYS_INLINE bool heap_slab_is_alone(const heap *h, const slab *s) {
   const list_node *list = &h->avail[s->size_class];
   return list->next == &s->avail && list->prev == &s->avail;
 }
@@ -156,36 +158,54 @@ internal bool budget_covers(heap *h, unsigned size_class, size_t bytes);
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and
  * frees a few blocks again and again stays within few instructions, and of larger
- * ones within one block. Nothing is out, so no sender is about. */
-static inline bool heap_hand_back(heap *h, slab *s) {
-  block **hand = &h->hot.hand[s->size_class], *b = s->free, *rest = b->next;
-  uint32_t need = 1;
-  if (*hand || load_relaxed(&s->reserve) || !heap_slab_is_alone(h, s))
-    return false;
-  if (rest && !load_relaxed(&s->purged)) {
-    if (s->threaded * s->block_size <= HAND_BACK_BYTES) {
-      rest = NULL;
-      need = s->threaded;
-    } else if (list_empty(&s->sparse) && heap_program_is_large()) {
-      return false; /* it waits to be purged from now on */
-    }
-  }
-  if (UNLIKELY(load_relaxed(&budget_interval) != 0) &&
-      !budget_covers(h, s->size_class, need * s->block_size))
-    return false;
+ * ones within one block. Nothing is out, so no sender is about. How many; 0: not now. */
+static ALWAYS_INLINE uint32_t heap_hand_back_count(const heap *h, const slab *s) {
+  if (h->hot.hand[s->size_class] || load_relaxed(&s->reserve) || !heap_slab_is_alone(h, s))
+    return 0;
+  if (!s->free->next || load_relaxed(&s->purged))
+    return 1;
+  if (LIKELY(s->threaded * s->block_size <= HAND_BACK_BYTES))
+    return s->threaded;
+  return !list_empty(&s->sparse) || !heap_program_is_large(); /* else it waits to be purged from now on */
+}
+static ALWAYS_INLINE void heap_hand_back_so_many(heap *h, slab *s, uint32_t count) {
+  block *b = s->free;
   /* For fork: at no moment is a block in two places, at worst in none. */
-  s->free = rest;
-  store_release(&s->need, need);
-  if (need == 1)
+  s->free = count == 1 ? b->next : NULL;
+  store_release(&s->need, count);
+  if (count == 1)
     b->next = NULL;
   compiler_fence();
-  *hand = b;
+  h->hot.hand[s->size_class] = b;
+}
+/* False: not now, or somebody looks. */
+static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s) {
+  uint32_t count = heap_hand_back_count(h, s);
+  if (!count || UNLIKELY(load_relaxed(&budget_interval) != 0))
+    return false;
+  heap_hand_back_so_many(h, s, count);
   return true;
 }
+/* The same while somebody looks. */
+internal bool heap_hand_back_observed(heap *h, slab *s);
 /* Frees a block of an own slab, as the fast path does. */
 internal void heap_free_own(heap *h, slab *s, block *b);
+static inline send_slot *heap_slot(heap *h, const slab *s) {
+  return &h->slots[(uintptr_t)s / sizeof *s % SLOT_COUNT];
+}
 /* Frees a block of another thread's own heap; it may wait in a slot. */
 internal void heap_send(heap *h, slab *s, block *b);
+/* The same if some of the slab's blocks wait already, and more may: nothing of the descriptor is
+ * read, whose lines others write. */
+static inline bool heap_send_along(heap *h, const slab *s, block *b) {
+  send_slot *slot = heap_slot(h, s);
+  if (slot->slab != s || slot->count + 1 == slot->most)
+    return false;
+  b->next = slot->head;
+  slot->head = b;
+  slot->count++;
+  return true;
+}
 /* Frees blocks of a small slab, from any thread, at once. */
 internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count);
 
@@ -217,6 +237,8 @@ internal void heap_tidy(heap *h);
 /* Gives back the empty slabs and runs that a heap keeps ready. Any thread; returns
  * their bytes. */
 internal size_t heap_give_back_spares(heap *h);
+/* Of them the large blocks. */
+internal size_t heap_give_back_front(heap *h);
 /* Empties slots, and hands too, for a heap that nobody will use for a while. */
 internal void heap_flush_slots(heap *h);
 internal void heap_flush(heap *h);

@@ -6,6 +6,7 @@
 enum {
   SPARE_MOST = 2048, /* slices, of a heap */
   MISSES_MOST = 8,
+  COLLECTED_MOST = 32,
 };
 
 static void spare_push(heap *h, slab *s) {
@@ -60,6 +61,18 @@ internal void spare_keep(heap *h, slab *s) {
   bell_ring();
 }
 
+/* Making a slab anew now and then is nothing to regret. */
+internal void spare_keep_wanted(heap *h, slab *s) {
+  if (load_relaxed(&h->spared) + s->slices <= h->spares_wanted) {
+    spare_push(h, s);
+    bell_ring();
+    return;
+  }
+  if (++h->collected > COLLECTED_MOST)
+    h->let_go += s->slices;
+  spare_let_go(s);
+}
+
 /* Lets go of spares beyond one of each class, until that makes so many slices. */
 static void spares_reduce(heap *h, size_t slices) {
   size_t done = 0;
@@ -104,6 +117,7 @@ internal slab *spare_take(heap *h, unsigned size_class) {
 
 internal void spares_upkeep(heap *h) {
   h->let_go = 0;
+  h->collected = 0;
   if (LIKELY(!h->spares_wanted))
     return;
   h->spares_wanted /= 2;

@@ -18,6 +18,9 @@
 
 /* Keeps s, which is on no list. If that is too much, one that was kept before goes. */
 internal void spare_keep(heap *h, slab *s);
+/* The same for a slab whose memory another class is about to need: kept only as far as such slabs
+ * were regretted. */
+internal void spare_keep_wanted(heap *h, slab *s);
 /* NULL: there is none; then the caller makes one, for which there is room by now. */
 internal slab *spare_take(heap *h, unsigned size_class);
 /* So many slices are about to be taken from the supply: as much goes back, if the heap

@@ -98,7 +98,7 @@ static ALWAYS_INLINE void delete_sized(void *p, size_t align, size_t size) {
 
 /* Each form exists for one object (nw, dl) and for arrays (na, da). */
 #define OPERATORS(n, d)                                                        \
-  PUBLIC void *_Z##n##m(size_t size) { return new_or_throw(size); }            \
+  PUBLIC HOT void *_Z##n##m(size_t size) { return new_or_throw(size); }        \
   PUBLIC void *_Z##n##mRKSt9nothrow_t(size_t size, const void *nothrow) {      \
     return new_or_null(size, nothrow);                                         \
   }                                                                            \
@@ -109,7 +109,7 @@ static ALWAYS_INLINE void delete_sized(void *p, size_t align, size_t size) {
                                                      const void *nothrow) {    \
     return new_aligned_or_null(size, align, nothrow);                          \
   }                                                                            \
-  PUBLIC void _Z##d##Pv(void *p) { ENTRY_DELETE(p); }                          \
+  PUBLIC HOT void _Z##d##Pv(void *p) { ENTRY_DELETE(p); }                      \
   PUBLIC void _Z##d##PvRKSt9nothrow_t(void *p, const void *nothrow) {          \
     (void)nothrow;                                                             \
     ENTRY_DELETE(p);                                                           \
@@ -123,7 +123,7 @@ static ALWAYS_INLINE void delete_sized(void *p, size_t align, size_t size) {
     (void)align, (void)nothrow;                                                \
     ENTRY_DELETE(p);                                                           \
   }                                                                            \
-  PUBLIC void _Z##d##Pvm(void *p, size_t size) { delete_sized(p, 1, size); }   \
+  PUBLIC HOT void _Z##d##Pvm(void *p, size_t size) { delete_sized(p, 1, size); } \
   PUBLIC void _Z##d##PvmSt11align_val_t(void *p, size_t size, size_t align) {  \
     delete_sized(p, align, size);                                              \
   }

@@ -215,3 +215,49 @@ TEST_P(Threads, FiguresWhileOthersAllocate) {
   for (std::thread &t : threads)
     t.join();
 }
+
+static size_t blocks_out() {
+  masu_stats s{};
+  masu_stats_read(&s, sizeof s);
+  return s.blocks;
+}
+
+/* So that blocks travel in batches; one that frees a few never has a heap. */
+TEST_P(Threads, OneThatFreesMuchGetsAHeap) {
+  constexpr size_t FEW = 10, MUCH = 56;
+  for (size_t count : {FEW, MUCH}) {
+    std::vector<void *> blocks(count);
+    for (void *&p : blocks)
+      p = a.malloc(64);
+    int step = 0;
+    std::mutex mutex;
+    std::condition_variable changed;
+    auto reach = [&](int next) {
+      std::lock_guard lock(mutex);
+      step = next;
+      changed.notify_all();
+    };
+    auto wait_for = [&](int reached) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return step >= reached; });
+    };
+    std::thread freeing([&] {
+      wait_for(1);
+      for (void *p : blocks)
+        a.free(p);
+      reach(2);
+      wait_for(3);
+    });
+    size_t before = blocks_out();
+    reach(1);
+    wait_for(2);
+    size_t waiting = count - (before - blocks_out());
+    reach(3);
+    freeing.join();
+    if (count == FEW)
+      EXPECT_EQ(waiting, 0u);
+    else
+      EXPECT_GT(waiting, MUCH / 2);
+    EXPECT_GE(before - blocks_out() + FEW, count); /* the rest came with its end */
+  }
+}

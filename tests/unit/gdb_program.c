@@ -49,10 +49,10 @@ int main(void) {
   parked = fill(5120, 26);
   run = malloc(500000);
   mapping = malloc(5000000);
-  front = malloc(300000);
-  free(front);
   reused = malloc(12u << 20);
   free(reused);
+  front = malloc(300000);
+  free(front);
   pthread_create(&thread, NULL, other_thread, NULL);
   pthread_barrier_wait(&reached);
   stop_here();

@@ -599,9 +599,7 @@ static unsigned waiting(const heap *h) {
 static void blocks_travel_in_batches(void **state) {
   (void)state;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    size_t batch = (SLOT_BYTES + class_size(c) - 1) / class_size(c);
-    if (batch > SLOT_BLOCKS)
-      batch = SLOT_BLOCKS;
+    size_t batch = min_size(max_size(SLOT_BYTES / class_size(c), 1), SLOT_BLOCKS);
     void *p[SLOT_BLOCKS];
     for (size_t i = 0; i < batch; i++)
       p[i] = take(owner, c);
@@ -622,8 +620,8 @@ static void blocks_travel_in_batches(void **state) {
 
 /* More slabs than slots: what stood in the slot goes out. */
 static void slabs_share_slots(void **state) {
-  enum { SLABS = 32, EACH = 128 };
-  unsigned c = class_of(512);
+  enum { SLABS = 2 * SLOT_COUNT, EACH = 16 };
+  unsigned c = class_of(4096);
   (void)state;
   for (unsigned i = 0; i < SLABS * EACH; i++)
     assert_non_null(blocks[i] = take(owner, c));
@@ -758,6 +756,10 @@ static void upkeep_sends_what_waits(void **state) {
   void *p = take(owner, c);
   owner->tidied = other->tidied = os_now_ms();
   give(other, p);
+  for (int i = 0; i < 200; i++)
+    heap_upkeep(other);
+  assert_int_equal(waiting(other), 1); /* an hour to go */
+  option_set(OPTION_purge_delay, 0);
   while (waiting(other)) {
     heap_upkeep(other);
     assert_true(++calls <= 64);
@@ -808,6 +810,46 @@ static void tidying_takes_in_everything(void **state) {
   give_blocks(2 * PER_SLAB + 1, PER_SLAB - 1);
 }
 
+/* ---- Classes that make room for each other ---- */
+
+static void empty_wide_slabs_make_room(void **state) {
+  (void)state;
+  unsigned first = CLASS_WIDE, second = CLASS_WIDE + 3;
+  give(owner, take(owner, first));
+  assert_int_equal(slices_used(), class_slices(first));
+  void *p = take(owner, second);
+  assert_int_equal(slices_used(), class_slices(second));
+  assert_null(owner->hot.hand[first]);
+  assert_sound();
+  void *q = take(owner, first); /* one that is used does not */
+  give(owner, take(owner, second + 1));
+  assert_int_equal(slices_used(), class_slices(first) + class_slices(second) + class_slices(second + 1));
+  give(owner, p);
+  give(owner, q);
+}
+
+static void unless_they_are_wanted_again_and_again(void **state) {
+  (void)state;
+  unsigned first = CLASS_WIDE, second = CLASS_WIDE + 3, made = 0;
+  owner->tidied = os_now_ms();
+  for (unsigned i = 0; i < 1000; i++) {
+    uint32_t before = slices_used();
+    give(owner, take(owner, i % 2 ? first : second));
+    made += slices_used() != before;
+  }
+  assert_in_range(made, 10, 100);
+  assert_int_equal(slices_used(), class_slices(first) + class_slices(second));
+  assert_sound();
+}
+
+/* Small ones stay: they hold a few pages, and are made again at once. */
+static void small_ones_do_not(void **state) {
+  (void)state;
+  give(owner, take(owner, CLASS_WIDE - 1));
+  give(owner, take(owner, CLASS_COUNT - 1));
+  assert_false(list_empty(&owner->avail[CLASS_WIDE - 1]));
+}
+
 static void flushing_empties_the_hands(void **state) {
   (void)state;
   void *kept = take(owner, class_of(64));
@@ -817,12 +859,7 @@ static void flushing_empties_the_hands(void **state) {
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     assert_null(owner->hot.hand[c]);
   assert_sound();
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    if (class_size(c) > TABLE_MAX) { /* an empty slab of these never stays open */
-      assert_true(list_empty(&owner->avail[c]));
-      assert_non_null(load_relaxed(&owner->spare[c]));
-      continue;
-    }
+  for (unsigned c = 0; c < CLASS_WIDE; c++) {
     slab *s = CONTAINER_OF(owner->avail[c].next, slab, avail);
     assert_true(heap_slab_is_alone(owner, s));
     assert_int_equal(need_of(s), c == class_of(64)); /* nothing else was out */
@@ -1197,6 +1234,9 @@ int main(void) {
       TEST(upkeep_sends_what_waits),
       TEST(upkeep_minds_the_clock),
       TEST(tidying_takes_in_everything),
+      TEST(empty_wide_slabs_make_room),
+      TEST(unless_they_are_wanted_again_and_again),
+      TEST(small_ones_do_not),
       TEST(flushing_empties_the_hands),
       TEST(repairing_an_open_slab),
       TEST(repairing_an_emptied_slab),
