@@ -9,6 +9,7 @@ PROGRAM: names of the table below; all without one. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,12 +31,15 @@ MASU = Path(sys.executable).parent / "masu"
 PROGRAMS = {
     "lua": ["lua5.4", str(HERE / "objects.lua")],
     "ruby": ["ruby", str(HERE / "objects.rb")],
-    "python on malloc": ["env", "PYTHONMALLOC=malloc", "python3", "-S", str(HERE / "objects.py")],
+    # Not what PATH calls python3, which may be a script.
+    "python on malloc": ["env", "PYTHONMALLOC=malloc", os.path.realpath(sys.executable), "-S", str(HERE / "objects.py")],
     "sqlite": ["sqlite3", ":memory:", f".read {HERE / 'speed.sql'}"],
     "cc1": ["cc", "-O1", "-S", "-o", "/dev/null", "{made}/much.c"],
     "indexer": [str(BIN / "indexer"), "--threads=8", "--megabytes=20"],
     "stackprobe": [str(BIN / "stackprobe"), "throughput", "1000000"],
-    "larson_like": [str(BIN / "larson_like"), "2"],
+    "mstress": [str(BIN / "mstress"), "2", "40"],
+    "xmalloc": [str(BIN / "xmalloc"), "2", "2", "20000"],
+    "kmalloc_round": [str(BIN / "kmalloc_round"), "100"],
 }
 
 

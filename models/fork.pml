@@ -126,7 +126,7 @@ end:
      }
      slot = b;
      atomic { mail_see(1, b, b) }
-     heap_deliver(1, b, b, 1);
+     outbox_deliver(1, b, b, 1);
      slot = NIL;
      atomic { busy[1] = false; b = 0 }
   od
@@ -150,7 +150,7 @@ proctype child_sender() provided (child && !locked[ROSTER]) {
 end:
   do
   :: atomic { ANY_HELD -> TAKE_HELD; sending = true; mail_see(2, b, b) }
-     heap_deliver(2, b, b, 1);
+     outbox_deliver(2, b, b, 1);
      atomic { b = 0; sending = false }
   od
 }

@@ -1,7 +1,7 @@
 /* mail: the way home of blocks that other threads free.
  *
  * Mirrors free_slow and free_event (src/api/malloc.c), heap_flush (src/heap/heap.c), and
- * through slab.pml mail_publish, mail_take, mail_park, mail_unpark, heap_deliver, heap_refill,
+ * through slab.pml mail_publish, mail_take, mail_park, mail_unpark, outbox_deliver, heap_refill,
  * heap_slab_event, queue_push, queue_drain, slab_park, slab_retire, slab_bury, heap_tidy.
  *
  * One owner, two senders (one brings two blocks at once when it can), and a purger that
@@ -114,7 +114,7 @@ proctype sender(byte me; bool batches) {
        mail_see(me, b, last)
      }
 #endif
-     heap_deliver(me, b, last, k);
+     outbox_deliver(me, b, last, k);
      atomic { b = 0; last = 0; k = 0 }
   :: atomic { stop && !b -> break }
   od;

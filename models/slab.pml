@@ -2,7 +2,7 @@
  *
  * Mirrors
  *     mail_publish, mail_take, mail_park, mail_unpark                  src/heap/mail.c
- *     heap_deliver, heap_refill, slab_take_blocks, slab_park, queue_push, queue_drain,
+ *     outbox_deliver, heap_refill, slab_take_blocks, slab_park, queue_push, queue_drain,
  *     heap_slab_event, heap_hand_back, slab_retire, slab_bury, heap_tidy,
  *     heap_give_back_spares                                            src/heap/heap.c
  *     slab_make, slab_thread, slab_return_run, slab_release            src/heap/slab.c
@@ -431,8 +431,8 @@ inline mail_see(me, first, last) {
 #define ENDS before != PARKED
 #endif
 
-/* mail_publish after its first load, and heap_deliver's answer to it. */
-inline heap_deliver(me, first, last, k) {
+/* mail_publish after its first load, and outbox_deliver's answer to it. */
+inline outbox_deliver(me, first, last, k) {
   do
   :: atomic {
        !total && !part ->
@@ -863,7 +863,7 @@ inline drain_settle(h) {
   :: atomic { step == THIN && reserve[t] -> reserve[t] = 0 } \
   :: atomic { step == THIN && !reserve[t] -> thin_settle(h) } \
   :: step == SENDING -> \
-     heap_deliver(me, b, b, 1); \
+     outbox_deliver(me, b, b, 1); \
      atomic { b = 0; DONE } \
   :: atomic { step == RELEASING -> RELEASE_FIRST(other - 1) } \
      RELEASE_REST(other - 1); \

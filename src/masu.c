@@ -19,10 +19,12 @@
 #include "pages/supply.c"
 
 #include "heap/budget.c"
+#include "heap/front.c"
 #include "heap/heap.c"
 #include "heap/helper.c"
 #include "heap/large.c"
 #include "heap/mail.c"
+#include "heap/outbox.c"
 #include "heap/roster.c"
 #include "heap/sizes.c"
 #include "heap/slab.c"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from pathlib import Path
 
 from rich import box
 from rich.table import Table
@@ -14,6 +13,7 @@ from masu.compare import Comparison, advice
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM
 from masu.measuring.rounds import Row, shown
+from masu.pages import render
 
 
 def cells(c: Comparison, name: str, figure: Row) -> tuple[str, str, str]:
@@ -51,8 +51,6 @@ def table(c: Comparison, versions: dict[str, str]) -> Table:
 
 def page(c: Comparison, versions: dict[str, str]) -> str:
     """One file without network."""
-    import jinja2
-
     from masu.measuring.plots import plot
 
     names = [name for name, runs in c.runs.items() if runs]
@@ -72,10 +70,8 @@ def page(c: Comparison, versions: dict[str, str]) -> str:
         axes.set_yticks(range(1, len(names) + 1), list(reversed(names)))
         axes.set_xlabel(f"{c.figures[0].label} {c.figures[0].unit}")
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
-    )
-    return environment.get_template("comparison.html.jinja").render(
+    return render(
+        "comparison.html",
         command=shlex.join(c.command), rounds=c.rounds, names=names, versions=versions, rows=rows,
         advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)), curves=plot(curves, 3.4),
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from masu.pages import render
 from masu.profile import VIEWS, Heap, amount, tree
 from masu.profile_cpu import NEXT, WORTH, callers, unsampled, verdict
 from masu.profile_tables import MEMORY, TITLES, growth_of, interval, summary
@@ -14,8 +15,6 @@ CALLERS = 40
 
 def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: str) -> str:
     """One file without network. growth: of the view, from `file` to `later`."""
-    import jinja2
-
     # What is shown: title, and where in a stack's values its bytes and blocks are.
     views = [
         {"name": v, "title": TITLES[v], "kinds": VIEWS[v]}
@@ -29,10 +28,8 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
         views.append({"name": "growth", "title": growth_of(view), "kinds": ("growth", "growth_objects")})
     first = "growth" if growth else view if view in MEMORY else heap.telling()
     kinds = [kind for v in views for kind in v["kinds"]] + ([] if heap.is_cpu else [*VIEWS["lifetime"], *VIEWS["suspects"]])
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
-    )
-    return environment.get_template("profile.html.jinja").render(
+    return render(
+        "profile.html",
         file=f"{file.name} to {later.name}" if later else file.name, facts=(f"{later.name}: " if later else "") + summary(heap), views=views, first=first,
         interval=heap.interval and interval(heap), data={**tree(stacks, kinds), "views": views, "cpu": heap.is_cpu}, cpu=heap.is_cpu,
         unsampled=heap.is_cpu and unsampled(heap), verdict=heap.is_cpu and verdict(heap), next=NEXT,

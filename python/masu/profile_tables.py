@@ -11,7 +11,7 @@ from masu.profile import VIEWS, Heap, amount, duration, mean, size
 from masu.profile_cpu import WORTH, callers
 
 TITLES = {
-    "in-use": "in use at the end", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes",
+    "in-use": "in use", "peak": "in use at the peak", "allocated": "allocated", "lifetime": "lifetimes",
     "suspects": "suspects", "cpu": "CPU time", "direct": "leaked", "indirect": "leaked with it",
 }  # fmt: skip
 MEMORY = ("in-use", "peak", "allocated", "direct", "indirect")

@@ -12,6 +12,7 @@ from pathlib import Path
 from masu.measuring.measure import Allocator, clean_environment
 from masu.compare import advice
 from masu.messages import Problem
+from masu.pages import render
 from masu.replay import Replayed, program
 from masu.symbols import Symbols, mappings
 from masu.trace import Process, Trace
@@ -184,8 +185,6 @@ def duration(seconds: float) -> str:
 
 def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
     """One file without network."""
-    import jinja2
-
     from masu.measuring.plots import plot
     from masu.measuring.rounds import shown
     from masu.comparison import cells
@@ -275,11 +274,9 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
         axes.legend(fontsize=8, frameon=False, ncols=2)
 
     gained = gains(analysis, pair_ns(replayed, "masu"))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent), autoescape=True, trim_blocks=True
-    )
     rows = [(figure.label, [cells(c, name, figure) for name in names]) for figure in c.figures]
-    return environment.get_template("report.html.jinja").render(
+    return render(
+        "report.html",
         file=file.name, command=" ".join(process.head.command), process=process.head.process, data=data,
         advice=sentences(analysis, replayed, options), gains=gained[:20], sites=analysis.sites[:40], names=names, versions=versions,
         rows=rows, rounds=c.rounds, failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,

@@ -7,7 +7,9 @@
 #include "api/foreign.h"
 #include "api/limb.h"
 #include "api/sampled.h"
+#include "heap/front.h"
 #include "heap/helper.h"
+#include "heap/outbox.h"
 #include "heap/roster.h"
 #include "heap/spares.h"
 #include "os/report.h"
@@ -52,7 +54,7 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
     return nested(size, align);
   heap *h = thread_enter();
   if (h) {
-    heap_give_back_front(h); /* none of it fits */
+    front_give_back(h); /* none of it fits */
     spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
   }
   slab *s = large_take(size, align, dirty);
@@ -60,7 +62,7 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
     s = large_take(size, align, dirty);
   void *p = s ? s->start : NULL;
   if (s && h)
-    heap_front_claim(h, s);
+    front_claim(h, s);
   thread_leave(h);
   return p ? p : out_of_memory();
 }
@@ -119,7 +121,7 @@ static inline void *take_large(size_t size, size_t align, size_t *dirty) {
     return take_large_sampled(size, align, dirty);
   *dirty = size;
   if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
-    slab *s = heap_front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
+    slab *s = front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
     if (s) {
       if (CHECKED)
         checked_take(s->start);
@@ -167,7 +169,7 @@ static bool free_to_front(slab *s) {
     return false;
   thread_busy = true;
   compiler_fence();
-  bool kept = heap_front_give(h, s);
+  bool kept = front_give(h, s);
   compiler_fence();
   thread_busy = false;
   thread_free_deferred();
@@ -182,7 +184,7 @@ static ALWAYS_INLINE bool free_along(const slab *s, block *b) {
   thread_busy = true;
   h->busy = true;
   compiler_fence();
-  bool sent = heap_send_along(h, s, b);
+  bool sent = outbox_send_along(h, s, b);
   compiler_fence();
   h->busy = false;
   thread_busy = false;
@@ -207,11 +209,11 @@ internal void free_entered(heap *h, void *p) {
   else if (sampled_is(s, map_entry_tag(e)))
     sampled_free(s, p);
   else if (!h || map_entry_tag(e) >= TAG_FIRST_LIMB)
-    heap_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
+    outbox_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
   else if (map_entry_tag(e) == h->hot.tag)
     heap_free_own(h, s, p);
   else
-    heap_send(h, s, p);
+    outbox_send(h, s, p);
 }
 
 static NOINLINE void free_apart(map_entry e, slab *s, void *p) {

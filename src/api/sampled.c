@@ -1,6 +1,7 @@
 #include "api/sampled.h"
 
 #include "api/thread.h"
+#include "heap/outbox.h"
 #include "heap/roster.h"
 #include "os/lock.h"
 
@@ -67,7 +68,7 @@ internal block *sampled_take(account *a, unsigned size_class) {
 
 internal void sampled_free(slab *s, void *p) {
   tell_freed(p);
-  heap_deliver(s, p, p, 1);
+  outbox_deliver(s, p, p, 1);
 }
 
 internal void sampled_resize(map_entry e, void *p, size_t size) {

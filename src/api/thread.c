@@ -6,6 +6,7 @@
 #include "api/limb.h"
 #include "api/malloc.h"
 #include "heap/helper.h"
+#include "heap/outbox.h"
 #include "heap/roster.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -53,7 +54,7 @@ static void thread_exits(void *rounds_so_far) {
   compiler_fence();
   limbs_leave();
   if (helper_is_running()) /* which sees to the hands, unless a new thread has them */
-    heap_flush_slots(h);
+    outbox_flush(h);
   else
     heap_flush(h);
   heap_give_back_spares(h);

@@ -2,10 +2,11 @@
 
 #include "base/options.h"
 #include "heap/budget.h"
+#include "heap/front.h"
 #include "heap/mail.h"
+#include "heap/outbox.h"
 #include "heap/spares.h"
 #include "heap/sparse.h"
-#include "os/bell.h"
 #include "os/os.h"
 #include "os/report.h"
 #include "pages/purge.h"
@@ -88,30 +89,6 @@ static bool slab_park(heap *h, slab *s) {
   set_need(s, slab_wake(s));
   list_remove(&s->avail);
   return true;
-}
-
-static void queue_push(heap *owner, slab *s) {
-  slab *top = load_relaxed(&owner->queue);
-  do
-    s->queued = top;
-  while (!cas_release(&owner->queue, &top, s));
-}
-
-internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count) {
-  run r = slab_run(s);
-  account *a = heap_account_of(s);
-  size_t charge = 0;
-  switch (mail_publish(s, head, tail, count, a ? &charge : NULL)) {
-  case MAIL_SENT_NOTHING:
-    break;
-  case MAIL_SENT_QUEUE:
-    queue_push(load_relaxed(&s->owner), s);
-    break;
-  case MAIL_SENT_LAST:
-    account_discharge(a, charge);
-    slab_return_run(r);
-    break;
-  }
 }
 
 /* Nothing of s is out, so no sender can interfere. The only open slab of a class in
@@ -485,54 +462,6 @@ internal block *heap_refill(heap *h, unsigned size_class) {
   return list;
 }
 
-/* ---- Sending ---- */
-
-static void slot_flush(send_slot *slot) {
-  if (slot->count)
-    heap_deliver(slot->slab, slot->head, slot->tail, slot->count);
-  slot->slab = NULL;
-  slot->count = 0;
-}
-
-internal void heap_send(heap *h, slab *s, block *b) {
-  send_slot *slot = heap_slot(h, s);
-  if (slot->slab != s) {
-    slot_flush(slot);
-    slot->slab = s;
-    slot->head = NULL;
-    slot->tail = b;
-    slot->most = (uint32_t)min_size(SLOT_BLOCKS, max_size(SLOT_BYTES / s->block_size, 1));
-  }
-  b->next = slot->head;
-  slot->head = b;
-  if (++slot->count == slot->most)
-    slot_flush(slot);
-}
-
-internal void heap_flush_slots(heap *h) {
-  for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
-    slot_flush(s);
-}
-
-/* ---- Large blocks ---- */
-
-static size_t front_slices(const heap_hot *hot) {
-  size_t slices = 0;
-  for (unsigned i = 0; i < FRONT_COUNT; i++)
-    slices += load_relaxed(&hot->front[i]) & 0xffff;
-  return slices;
-}
-
-internal bool heap_front_give(heap *h, slab *s) {
-  atomic_u64 *place = &h->hot.front[s->slices % FRONT_COUNT];
-  if (s->slices > FRONT_SLICES || load_relaxed(&s->reserve) != h->hot.tag || s->kind == SLAB_NESTED ||
-      load_relaxed(place) || front_slices(&h->hot) + s->slices > FRONT_SLICES)
-    return false;
-  store_release(place, (uint64_t)(uintptr_t)s << 16 | s->slices);
-  bell_ring();
-  return true;
-}
-
 /* ---- Upkeep ---- */
 
 static void tidy_slab(heap *h, slab *s) {
@@ -549,25 +478,12 @@ static void tidy_class(heap *h, list_node *list) {
   }
 }
 
-internal size_t heap_give_back_front(heap *h) {
-  size_t bytes = 0;
-  for (unsigned i = 0; i < FRONT_COUNT; i++) {
-    uint64_t entry = load_relaxed(&h->hot.front[i]);
-    if (entry && cas_acq_rel(&h->hot.front[i], &entry, 0)) {
-      slab *s = (slab *)(uintptr_t)(entry >> 16);
-      bytes += s->slices * SLICE_SIZE;
-      large_give(s);
-    }
-  }
-  return bytes;
-}
-
 internal size_t heap_give_back_spares(heap *h) {
-  return spares_give_back(h) + heap_give_back_front(h);
+  return spares_give_back(h) + front_give_back(h);
 }
 
 internal void heap_tidy(heap *h) {
-  heap_flush_slots(h);
+  outbox_flush(h);
   queue_drain(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     tidy_class(h, &h->avail[c]);
@@ -583,7 +499,7 @@ internal void heap_upkeep_now(heap *h) {
   if (now - h->tidied < option_get(OPTION_purge_delay))
     return;
   h->tidied = now;
-  heap_flush_slots(h);
+  outbox_flush(h);
   spares_upkeep(h);
   queue_drain(h);
   purge_sparse_aged(h, now);
@@ -599,7 +515,7 @@ static void flush_list(heap *h, block *b) {
 }
 
 internal void heap_flush(heap *h) {
-  heap_flush_slots(h);
+  outbox_flush(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     block *hand = h->hot.hand[c];
     uint32_t count;

@@ -190,41 +190,6 @@ static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s) {
 internal bool heap_hand_back_observed(heap *h, slab *s);
 /* Frees a block of an own slab, as the fast path does. */
 internal void heap_free_own(heap *h, slab *s, block *b);
-static inline send_slot *heap_slot(heap *h, const slab *s) {
-  return &h->slots[(uintptr_t)s / sizeof *s % SLOT_COUNT];
-}
-/* Frees a block of another thread's own heap; it may wait in a slot. */
-internal void heap_send(heap *h, slab *s, block *b);
-/* The same if some of the slab's blocks wait already, and more may: nothing of the descriptor is
- * read, whose lines others write. */
-static inline bool heap_send_along(heap *h, const slab *s, block *b) {
-  send_slot *slot = heap_slot(h, s);
-  if (slot->slab != s || slot->count + 1 == slot->most)
-    return false;
-  b->next = slot->head;
-  slot->head = b;
-  slot->count++;
-  return true;
-}
-/* Frees blocks of a small slab, from any thread, at once. */
-internal void heap_deliver(slab *s, block *head, block *tail, uint32_t count);
-
-/* A large block of that many slices that was freed a moment ago; NULL: there is
- * none. Not zero. hot: the caller's. */
-static inline slab *heap_front_take(heap_hot *hot, size_t slices) {
-  atomic_u64 *place = &hot->front[slices % FRONT_COUNT];
-  uint64_t entry = load_relaxed(place);
-  if ((entry & 0xffff) != slices || !cas_acq_rel(place, &entry, 0))
-    return NULL;
-  return (slab *)(uintptr_t)(entry >> 16);
-}
-/* A large block was taken for h, and may wait in its front when it is freed. */
-static inline void heap_front_claim(const heap *h, slab *s) {
-  store_relaxed(&s->reserve, h->hot.tag);
-}
-/* Keeps a freed large block in front; false: no place for it, or it was taken for another
- * heap, whose thread would not find it here. */
-internal bool heap_front_give(heap *h, slab *s);
 
 /* At the end of every slow path: now and then what is due by count or by clock. */
 internal void heap_upkeep_now(heap *h);
@@ -237,10 +202,7 @@ internal void heap_tidy(heap *h);
 /* Gives back the empty slabs and runs that a heap keeps ready. Any thread; returns
  * their bytes. */
 internal size_t heap_give_back_spares(heap *h);
-/* Of them the large blocks. */
-internal size_t heap_give_back_front(heap *h);
-/* Empties slots, and hands too, for a heap that nobody will use for a while. */
-internal void heap_flush_slots(heap *h);
+/* Empties slots and hands, for a heap that nobody will use for a while. */
 internal void heap_flush(heap *h);
 /* The memory of every slab and large block of the account goes back, whatever is out;
  * nobody uses the heaps meanwhile. */

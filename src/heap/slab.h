@@ -85,7 +85,7 @@ typedef struct slab {
   char *start;         /* the first block */
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
-  atomic_u32 reserve;  /* held back from need; written by the owner only. Of a large block: see heap_front_claim */
+  atomic_u32 reserve;  /* held back from need; written by the owner only. Of a large block: see front_claim */
   atomic_u64 purged;   /* written by the owner only: see sparse.h */
   slab_bits *bits;     /* checked builds only; stays with the descriptor */
 } slab;

@@ -116,7 +116,7 @@ def test_so_is_the_peak(masu, profiles):
 
 
 def test_without_a_view_it_is_the_peak_if_little_stays(masu, profiles):
-    assert "in use at the end:" in masu("profile", profiles[4]).stdout
+    assert "in use:" in masu("profile", profiles[4]).stdout
     assert "in use at the peak:" in masu("profile", profiles[1]).stdout
 
 

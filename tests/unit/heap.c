@@ -1,8 +1,10 @@
 #include "unit.h"
 
 #include "base/options.h"
+#include "heap/front.h"
 #include "heap/heap.h"
 #include "heap/mail.h"
+#include "heap/outbox.h"
 #include "os/os.h"
 
 /* ---- Heaps, and what a thread does with its own ---- */
@@ -27,7 +29,7 @@ static void give(heap *h, void *p) {
   slab *s = map_entry_descriptor(e);
   block *b = p;
   if (map_entry_tag(e) != h->hot.tag) {
-    heap_send(h, s, b);
+    outbox_send(h, s, b);
     return;
   }
   b->next = s->free;
@@ -36,7 +38,7 @@ static void give(heap *h, void *p) {
     heap_slab_event(h, s);
 }
 
-static void deliver(void *p) { heap_deliver(slab_of(p), p, p, 1); }
+static void deliver(void *p) { outbox_deliver(slab_of(p), p, p, 1); }
 
 static mail_state state_of(const slab *s) {
   return mail_state_of(load_acquire(&((slab *)s)->mail));
@@ -496,7 +498,7 @@ static void mail_for_all_of_a_parked_slab_waits(void **state) {
   slab *s = slab_of(blocks[0]);
   for (unsigned i = 0; i < PER_SLAB - 1; i++)
     ((block *)blocks[i])->next = blocks[i + 1];
-  heap_deliver(s, blocks[0], blocks[PER_SLAB - 1], PER_SLAB);
+  outbox_deliver(s, blocks[0], blocks[PER_SLAB - 1], PER_SLAB);
   assert_int_equal(slices_used(), 2);
   assert_ptr_equal(load_relaxed(&owner->queue), s);
   heap_tidy(owner);
@@ -693,27 +695,27 @@ static slab *large(size_t slices) {
   size_t dirty;
   slab *s = large_take(slices * SLICE_SIZE, 1, &dirty);
   assert_non_null(s);
-  heap_front_claim(owner, s);
+  front_claim(owner, s);
   return s;
 }
 
 static void a_large_block_in_front(void **state) {
   (void)state;
   slab *three = large(3), *again = large(3), *eleven = large(11), *forty = large(40);
-  assert_false(heap_front_give(other, three)); /* it was not taken for that one */
-  assert_true(heap_front_give(owner, three));
-  assert_false(heap_front_give(owner, again)); /* the place is taken */
-  assert_false(heap_front_give(owner, eleven)); /* the same place: 11 % 8 */
-  assert_true(heap_front_give(owner, forty));
-  assert_null(heap_front_take(&owner->hot, 11));
-  assert_null(heap_front_take(&owner->hot, 8)); /* 40 stands there */
-  assert_null(heap_front_take(&other->hot, 3));
-  assert_ptr_equal(heap_front_take(&owner->hot, 3), three);
-  assert_null(heap_front_take(&owner->hot, 3));
-  assert_true(heap_front_give(owner, eleven));
-  assert_ptr_equal(heap_front_take(&owner->hot, 40), forty);
+  assert_false(front_give(other, three)); /* it was not taken for that one */
+  assert_true(front_give(owner, three));
+  assert_false(front_give(owner, again)); /* the place is taken */
+  assert_false(front_give(owner, eleven)); /* the same place: 11 % 8 */
+  assert_true(front_give(owner, forty));
+  assert_null(front_take(&owner->hot, 11));
+  assert_null(front_take(&owner->hot, 8)); /* 40 stands there */
+  assert_null(front_take(&other->hot, 3));
+  assert_ptr_equal(front_take(&owner->hot, 3), three);
+  assert_null(front_take(&owner->hot, 3));
+  assert_true(front_give(owner, eleven));
+  assert_ptr_equal(front_take(&owner->hot, 40), forty);
   assert_int_equal(heap_give_back_spares(owner), 11 * SLICE_SIZE);
-  assert_null(heap_front_take(&owner->hot, 11));
+  assert_null(front_take(&owner->hot, 11));
   large_give(three);
   large_give(again);
   large_give(forty);
@@ -723,15 +725,15 @@ static void a_large_block_in_front(void **state) {
 static void the_front_is_bounded(void **state) {
   (void)state;
   slab *s[FRONT_COUNT + 1], *most = large(FRONT_SLICES), *more = large(FRONT_SLICES + 1);
-  assert_false(heap_front_give(owner, more));
-  assert_true(heap_front_give(owner, most));
+  assert_false(front_give(owner, more));
+  assert_true(front_give(owner, most));
   slab *one = large(1);
-  assert_false(heap_front_give(owner, one)); /* together they would be too many */
-  assert_ptr_equal(heap_front_take(&owner->hot, FRONT_SLICES), most);
+  assert_false(front_give(owner, one)); /* together they would be too many */
+  assert_ptr_equal(front_take(&owner->hot, FRONT_SLICES), most);
   size_t kept = 0;
   for (unsigned i = 0; i <= FRONT_COUNT; i++) {
     s[i] = large(20 + i);
-    if (heap_front_give(owner, s[i]))
+    if (front_give(owner, s[i]))
       kept += 20 + i;
     else
       large_give(s[i]);
@@ -740,7 +742,7 @@ static void the_front_is_bounded(void **state) {
   assert_true(kept > FRONT_SLICES / 2);
   assert_int_equal(heap_give_back_spares(owner), kept * SLICE_SIZE);
   void *p = large_take_nested(100, 8); /* its descriptor goes with it */
-  assert_false(heap_front_give(owner, slab_of(p)));
+  assert_false(front_give(owner, slab_of(p)));
   large_give(slab_of(p));
   large_give(one);
   large_give(most);

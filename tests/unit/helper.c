@@ -3,7 +3,9 @@
 #include <dirent.h>
 
 #include "base/options.h"
+#include "heap/front.h"
 #include "heap/helper.h"
+#include "heap/outbox.h"
 #include "heap/roster.h"
 #include "os/bell.h"
 #include "os/os.h"
@@ -88,8 +90,8 @@ static void giving_back_all_at_once(void **state) {
   heap *h = roster_join(NULL), *other = roster_join(NULL);
   block *b = heap_refill(h, class_of(8192)), *c = heap_refill(other, class_of(64));
   assert_true(b && c);
-  heap_deliver(map_entry_descriptor(map_get(b)), b, b, 1);
-  heap_deliver(map_entry_descriptor(map_get(c)), c, c, 1);
+  outbox_deliver(map_entry_descriptor(map_get(b)), b, b, 1);
+  outbox_deliver(map_entry_descriptor(map_get(c)), c, c, 1);
   heap_flush(h);
   roster_leave(h);
   make_idle(16);
@@ -191,7 +193,7 @@ static void heaps_are_emptied(void **state) {
   sleeping = roster_join(NULL);
   block *b = take(gone, class_of(64));
   /* All but this one were in the hand: only tidying sees that all are there. */
-  heap_deliver(map_entry_descriptor(map_get(b)), b, b, 1);
+  outbox_deliver(map_entry_descriptor(map_get(b)), b, b, 1);
   heap_flush(gone);
   for (int i = 0; i < BLOCKS; i++)
     assert_non_null(p[i] = take(sleeping, class_of(TABLE_MAX)));
@@ -200,8 +202,8 @@ static void heaps_are_emptied(void **state) {
   assert_non_null(load_relaxed(&sleeping->spare[class_of(TABLE_MAX)]));
   slab *front = large_take(10 * SLICE_SIZE, 1, &dirty);
   assert_non_null(front);
-  heap_front_claim(sleeping, front);
-  assert_true(heap_front_give(sleeping, front));
+  front_claim(sleeping, front);
+  assert_true(front_give(sleeping, front));
   roster_leave(gone);
   assert_true(soon(nothing_spare));
   give(sleeping, p[BLOCKS - 1]);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "base/options.h"
+#include "heap/outbox.h"
 #include "heap/roster.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -39,7 +40,7 @@ static void give(heap *h, void *p) {
   block *b = p;
   if (map_entry_tag(e) != h->hot.tag) {
     enter(h);
-    heap_send(h, s, b);
+    outbox_send(h, s, b);
     leave(h);
     return;
   }

@@ -3,6 +3,7 @@
 #include "base/options.h"
 #include "heap/heap.h"
 #include "heap/mail.h"
+#include "heap/outbox.h"
 #include "heap/sparse.h"
 #include "os/os.h"
 
@@ -451,7 +452,7 @@ static void a_sender_ends_it(void **state) {
       size_t used = supply_figures_now().used;
       for (unsigned i = PER_SLAB - left; i < PER_SLAB; i++) {
         assert_int_equal(supply_figures_now().used, used);
-        heap_deliver(slab_of(blocks[i]), blocks[i], blocks[i], 1);
+        outbox_deliver(slab_of(blocks[i]), blocks[i], blocks[i], 1);
         blocks[i] = NULL;
       }
       assert_int_equal(supply_figures_now().used, used - SLICE_SIZE);

@@ -7,15 +7,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from masu.bench.allocators import AGAIN, OURS, Contender
 from masu.bench.report import Line, Summary, shown
 from masu.bench.run import Measured
 from masu.measuring.plots import plt, svg
-
-HERE = Path(__file__).resolve().parent
+from masu.pages import render
 
 
 def _relative(line: Line, name: str) -> float | None:
@@ -81,13 +79,13 @@ def write(
     measured: dict[str, Measured],
     machine: dict[str, str],
 ) -> None:
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
     families: dict[str, list[Line]] = {}
     for line in lines:
         families.setdefault(line.family, []).append(line)
     names = [c.name for c in contenders]
     path.write_text(
-        environment.get_template("page.html.jinja").render(
+        render(
+            "bench.html",
             lines=lines, families=families, summary=summary, contenders=contenders, names=names, machine=machine,
             measured=measured, relative=_relative, colour=_colour, shown=shown, ours=OURS,
             median=statistics.median,

@@ -1,0 +1,29 @@
+/* front: the large blocks that a heap keeps ready, of those that its thread took and freed.
+ *
+ * Threads: who uses the heap puts them in; anybody may take one out, by exchange.
+ */
+#ifndef MASU_HEAP_FRONT_H
+#define MASU_HEAP_FRONT_H
+
+#include "heap/heap.h"
+
+/* A large block of that many slices that was freed a moment ago; NULL: there is
+ * none. Not zero. hot: the caller's. */
+static inline slab *front_take(heap_hot *hot, size_t slices) {
+  atomic_u64 *place = &hot->front[slices % FRONT_COUNT];
+  uint64_t entry = load_relaxed(place);
+  if ((entry & 0xffff) != slices || !cas_acq_rel(place, &entry, 0))
+    return NULL;
+  return (slab *)(uintptr_t)(entry >> 16);
+}
+/* A large block was taken for h, and may wait in its front when it is freed. */
+static inline void front_claim(const heap *h, slab *s) {
+  store_relaxed(&s->reserve, h->hot.tag);
+}
+/* Keeps a freed large block in front; false: no place for it, or it was taken for another
+ * heap, whose thread would not find it here. */
+internal bool front_give(heap *h, slab *s);
+/* They all go back to the supply. Any thread; returns their bytes. */
+internal size_t front_give_back(heap *h);
+
+#endif
