@@ -204,7 +204,7 @@ static void give_large(slab *s) {
 internal void free_entered(heap *h, void *p) {
   map_entry e = map_get(p);
   slab *s = map_entry_descriptor(e);
-  if (s->kind != SLAB_SMALL)
+  if (map_entry_tag(e) == TAG_SHARED)
     give_large(s);
   else if (sampled_is(s, map_entry_tag(e)))
     sampled_free(s, p);
@@ -222,10 +222,16 @@ static NOINLINE void free_apart(map_entry e, slab *s, void *p) {
     limb_free(limb, s, p);
     return;
   }
-  if (s->kind != SLAB_SMALL && !sampled_large_is(s) && free_to_front(s))
-    return;
   heap *h = thread_enter_to_free();
   free_entered(h, p);
+  thread_leave(h);
+}
+
+static NOINLINE void free_large(slab *s) {
+  if (!sampled_large_is(s) && free_to_front(s))
+    return;
+  heap *h = thread_enter_if_joined();
+  give_large(s);
   thread_leave(h);
 }
 
@@ -242,6 +248,8 @@ internal NOINLINE HOT void free_slow(void *p) {
     checked_give(s, p);
   if (UNLIKELY(thread_busy))
     thread_defer_free(p);
+  else if (map_entry_tag(e) == TAG_SHARED)
+    free_large(s);
   else if (!free_along(s, p))
     free_apart(e, s, p);
 }
