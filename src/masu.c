@@ -7,6 +7,7 @@
 
 #include "os/bell.c"
 #include "os/linux.c"
+#include "os/linux_cpu.c"
 #include "os/lock.c"
 #include "os/report.c"
 #include "os/stop.c"

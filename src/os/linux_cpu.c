@@ -1,0 +1,121 @@
+/* os contract for Linux: the CPU time of threads, and timers on it. System calls go through
+ * syscall(), as in linux.c. */
+#include "os/os.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As the kernel numbers the clocks of threads; those of processes lack the 4. */
+static clockid_t thread_clock(unsigned thread) { return (clockid_t)(~thread << 3 | 4 | 2); }
+
+static uint64_t cpu_clock_ns(clockid_t clock) {
+  int saved = errno;
+  struct timespec t = {0, 0};
+  syscall(SYS_clock_gettime, clock, &t);
+  errno = saved;
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+internal uint64_t os_cpu_ns(unsigned thread) { return cpu_clock_ns(thread_clock(thread)); }
+internal uint64_t os_cpu_process_ns(void) { return cpu_clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
+
+/* One whose default is to be ignored: if the program resets all signals, nothing happens. */
+enum { CPU_SIGNAL = SIGURG };
+
+internal int os_cpu_timer_make(unsigned thread, void *what) {
+  int saved = errno, timer = -1;
+  struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = CPU_SIGNAL, .sigev_value = {.sival_ptr = what}};
+  event._sigev_un._tid = (pid_t)thread;
+  if (syscall(SYS_timer_create, thread_clock(thread), &event, &timer) != 0)
+    timer = -1;
+  errno = saved;
+  return timer;
+}
+
+internal void os_cpu_timer_set(int timer, uint64_t at) {
+  int saved = errno;
+  struct itimerspec once = {.it_value = {(time_t)(at / 1000000000), (long)(at % 1000000000)}};
+  syscall(SYS_timer_settime, timer, TIMER_ABSTIME, &once, NULL);
+  errno = saved;
+}
+
+internal void os_cpu_timer_drop(int timer) {
+  int saved = errno;
+  syscall(SYS_timer_delete, timer);
+  errno = saved;
+}
+
+static bool timer_is_set(int timer) {
+  int saved = errno;
+  struct itimerspec left = {0};
+  syscall(SYS_timer_gettime, timer, &left);
+  errno = saved;
+  return left.it_value.tv_sec || left.it_value.tv_nsec;
+}
+
+static bool timer_signal_is_pending(unsigned thread) {
+  static const char label[] = "\nSigPnd:";
+  char path[64], text[4096];
+  int why;
+  snprintf(path, sizeof path, "/proc/self/task/%u/status", thread);
+  text[os_file_read(path, text, sizeof text - 1, &why)] = 0;
+  const char *pending = strstr(text, label);
+  return pending && strtoull(pending + sizeof label - 1, NULL, 16) >> (CPU_SIGNAL - 1) & 1;
+}
+
+internal bool os_cpu_timer_waits(int timer, unsigned thread) {
+  return timer_is_set(timer) || timer_signal_is_pending(thread);
+}
+
+static os_cpu_handler *cpu_handler;
+static struct sigaction before_cpu_signal;
+
+static void on_cpu_signal(int number, siginfo_t *info, void *context) {
+  int saved = errno;
+  (void)number;
+  if (info->si_code == SI_TIMER)
+    cpu_handler(info->si_value.sival_ptr, context);
+  errno = saved;
+}
+
+internal bool os_cpu_is_handled(void) {
+  int saved = errno;
+  struct sigaction now;
+  bool ours = sigaction(CPU_SIGNAL, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_cpu_signal;
+  errno = saved;
+  return ours;
+}
+
+/* On the program's alternate stack, where a thread has one: its own may be small, or at its
+ * end. With all signals blocked: a handler that leaves by longjmp would take ours along. */
+internal int os_cpu_handle(os_cpu_handler *handler) {
+  int saved = errno, why = 0;
+  struct sigaction now, ours = {.sa_sigaction = on_cpu_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+  sigfillset(&ours.sa_mask);
+  if (os_cpu_is_handled())
+    return 0;
+  if (sigaction(CPU_SIGNAL, NULL, &now) != 0) {
+    why = errno;
+  } else if ((now.sa_flags & SA_SIGINFO) || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)) {
+    why = EBUSY;
+  } else {
+    cpu_handler = handler;
+    before_cpu_signal = now;
+    why = sigaction(CPU_SIGNAL, &ours, NULL) == 0 ? 0 : errno;
+  }
+  errno = saved;
+  return why;
+}
+
+internal void os_cpu_handle_no_more(void) {
+  int saved = errno;
+  if (os_cpu_is_handled())
+    sigaction(CPU_SIGNAL, &before_cpu_signal, NULL);
+  errno = saved;
+}
