@@ -15,7 +15,6 @@ enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
   PLENTY = 32,       /* free blocks that are never few */
   SPARSE_DELAYS = 4, /* purge delays that a sparse slab waits */
-  DENSE_FROM = 4,    /* full slabs of a class */
 };
 #define UPKEEP_PURGE (256 * KIB)
 
@@ -385,10 +384,10 @@ static block *refill_from_open(heap *h, unsigned size_class, uint32_t *count) {
   return NULL;
 }
 
-/* Of a class that fills slab after slab the next one will be full as well. Of blocks above a
+/* A class that has filled as much as a huge page will fill the next slab as well. Of blocks above a
  * page the program may not touch all. */
 static bool is_dense(const heap *h, unsigned size_class) {
-  return h->full[size_class] >= DENSE_FROM && class_size(size_class) <= os_page();
+  return h->full[size_class] * class_slices(size_class) >= HUGE_SLICES && class_size(size_class) <= os_page();
 }
 
 static uint32_t chain_length(const block *b) {
