@@ -25,6 +25,9 @@ from masu.trace import Process, Trace
 HERE = Path(__file__).resolve().parent
 POINTS = ("p50", "p99", "p9999", "p99999", "worst")
 PREDICTION_ROUNDS = 5
+TOUCHES = {"full": "all of it is", "first": "a byte of each page is", "none": "nothing is"}
+"""What is written to each block, the most first."""
+AUTO = "auto"
 PARTS = {"p50": 0.5, "p99": 0.99, "p9999": 0.9999, "p99999": 0.99999}
 
 
@@ -88,6 +91,7 @@ class Replayed:
     own_s: float
     """What the replay takes where no allocator is called."""
     summary: dict
+    touch: str
     predicted_s: dict[str, float]
     """For each allocator the time that the program itself would take where it was recorded: what it took
     then, less a recorded replay, plus a replay on that allocator. Empty if that was not measured."""
@@ -114,6 +118,15 @@ def _whole_kib(own: dict) -> float:
     return own["own_rss_kib"] + own["peak_rss_kib"]
 
 
+def _fitting_touch(made: Plan) -> str:
+    """The most that can be right: a replay takes no longer than the program did, both being recorded."""
+    program_s = made.summary["duration_ns"] * 1e-9
+    for touch in TOUCHES:
+        if _recorded(_words(made, touch, False), 1)[0] <= program_s:
+            return touch
+    return touch
+
+
 def _predicted(c: Comparison, made: Plan, words: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
     recorded_s, recorded_kib = _recorded(words, PREDICTION_ROUNDS)
     rest_s = max(made.summary["duration_ns"] * 1e-9 - recorded_s, 0)
@@ -121,7 +134,11 @@ def _predicted(c: Comparison, made: Plan, words: Sequence[str]) -> tuple[dict[st
     if not made.summary["peak_resident"]:
         return times, {}
     rest_kib = made.summary["peak_resident"] / 1024 - recorded_kib
-    return times, {n: rest_kib + statistics.median(_whole_kib(r.own) for r in runs) for n, runs in c.runs.items() if runs}
+
+    def peak(own: dict) -> float:  # where threads ran further ahead than the program's, it is less than nothing
+        return max(rest_kib + own["own_rss_kib"], 0) + own["peak_rss_kib"]
+
+    return times, {n: statistics.median(peak(r.own) for r in runs) for n, runs in c.runs.items() if runs}
 
 
 def _words(made: Plan, touch: str, think: bool) -> list[str]:
@@ -141,12 +158,14 @@ def replay(
     console: Console,
     *,
     rounds: int = 0,
-    touch: str = "full",
+    touch: str = AUTO,
     think: bool = False,
     settle_s: float = 2.0,
     seconds: float = 180.0,
 ) -> Replayed:
-    """Ctrl-C ends it with the rounds that were measured."""
+    """Ctrl-C ends it with the rounds that were measured. touch: of TOUCHES, or AUTO."""
+    if touch == AUTO:
+        touch = _fitting_touch(made)
     words = _words(made, touch, think)
     null = _once([*words, "null"], SYSTEM)
     result = rounds_on(made, allocators, console, rounds=rounds, touch=touch, think=think, seconds=seconds)
@@ -164,7 +183,7 @@ def replay(
         predicted = ({}, {}) if think or result.interrupted else _predicted(result, made, words)
     except KeyboardInterrupt:
         predicted = ({}, {})
-    return Replayed(result, single, settle_s, null.own["wall_s"], made.summary, *predicted)
+    return Replayed(result, single, settle_s, null.own["wall_s"], made.summary, touch, *predicted)
 
 
 # ---- What it says ----
@@ -234,5 +253,5 @@ def prediction(r: Replayed) -> str:
 
 
 def as_json(r: Replayed) -> dict:
-    return {"summary": r.summary, "own_s": r.own_s, "single": r.single, "predicted_s": r.predicted_s,
+    return {"summary": r.summary, "touch": r.touch, "own_s": r.own_s, "single": r.single, "predicted_s": r.predicted_s,
             "predicted_peak_kib": r.predicted_peak_kib}  # fmt: skip

@@ -7,6 +7,8 @@ enum {
   SPARE_MOST = 2048, /* slices, of a heap */
   MISSES_MOST = 8,
   COLLECTED_MOST = 32,
+  ORDERED_MOST = 512, /* bytes of a block */
+  ORDER_LOOKS = 8,
 };
 
 static void spare_push(heap *h, slab *s) {
@@ -99,11 +101,35 @@ internal void spares_make_room(heap *h, size_t slices) {
     h->misses++;
 }
 
+/* As far as the first blocks tell: upwards or downwards. */
+static bool is_in_order(const slab *s) {
+  unsigned looks = 0, neighbours = 0;
+  for (const block *b = s->free; b && b->next && looks < ORDER_LOOKS; b = b->next, looks++) {
+    size_t apart = (size_t)((const char *)b->next - (const char *)b);
+    neighbours += apart == s->block_size || apart == -s->block_size;
+  }
+  return neighbours * 4 >= looks * 3;
+}
+
+/* Blocks lie in the list as they were freed, by and by in no order at all, and a program that
+ * takes small ones one after the other waits for each. Linked up anew they follow each other. */
+static void order_anew(slab *s) {
+  if (s->block_size > ORDERED_MOST || is_in_order(s))
+    return;
+  account *a = heap_account_of(s);
+  if (UNLIKELY(a != NULL))
+    account_discharge(a, sparse_charged(s));
+  s->free = NULL;
+  store_relaxed(&s->threaded, 0);
+  store_relaxed(&s->purged, 0);
+}
+
 /* A named heap spares no more than one, since they count on its account. */
 internal slab *spare_take(heap *h, unsigned size_class) {
   slab *s = spare_pop(h, size_class);
   if (s) {
     h->misses = 0;
+    order_anew(s);
     return s;
   }
   if (h->let_go && !load_relaxed(&h->account)) {

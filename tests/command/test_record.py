@@ -122,6 +122,37 @@ int main(void) {
     assert json.loads(file.read_text())["predicted_peak_kib"]["system"] == pytest.approx(real, rel=0.1)
 
 
+@pytest.mark.parametrize("writes, touches", [("memset(p, 1, 1 << 20)", "full"), ("*p = 1", "first")])
+def test_the_replay_touches_what_the_program_can_have_touched(masu, compile_program, tmp_path, writes, touches):
+    program = compile_program(
+        r"""
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+static long long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ll + t.tv_nsec; }
+int main(void) {
+  for (int i = 0; i < 1000; i++) {
+    volatile char *p = malloc(1 << 20);
+    WRITES;
+    free((void *)p);
+  }
+  if (MORE) for (long long end = now() + 500000000; now() < end;); /* the replay has time for as much */
+  return malloc(1) == NULL;
+}
+""",
+        "-fno-builtin", "-Wno-discarded-qualifiers", f"-DWRITES={writes.replace('(p', '((void *)p')}", f"-DMORE={int(touches == 'full')}",
+    )  # fmt: skip
+    trace, result = recorded(masu, tmp_path, program)
+    file = tmp_path / "it.json"
+    result = masu("replay", "-n", "1", "--settle", "0", "--json", file, trace)
+    assert result.returncode == 0, result.stderr
+    touch = json.loads(file.read_text())["touch"]
+    assert touch == "full" if touches == "full" else touch != "full"
+    assert {"full": "all of it is", "first": "a byte of each page is", "none": "nothing is"}[touch] + " written" in " ".join(result.stdout.split())
+    result = masu("replay", "-n", "1", "--settle", "0", "--touch", "full", "--json", file, trace)
+    assert json.loads(file.read_text())["touch"] == "full"
+
+
 def test_output_and_input_are_the_programs(masu, tmp_path):
     trace, result = recorded(masu, tmp_path, "cat", input="through\n")
     assert result.stdout == "through\n"

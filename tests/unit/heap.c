@@ -812,6 +812,26 @@ static void tidying_takes_in_everything(void **state) {
   give_blocks(2 * PER_SLAB + 1, PER_SLAB - 1);
 }
 
+static void a_spare_is_in_order_again(void **state) {
+  (void)state;
+  enum { STRIDE = 37 };
+  unsigned c = class_of(64), most = 0;
+  for (unsigned round = 0; round < 2; round++) {
+    blocks[0] = take(owner, c);
+    most = slab_of(blocks[0])->capacity;
+    for (unsigned i = 1; i < 2 * most; i++)
+      assert_non_null(blocks[i] = take(owner, c));
+    /* One slab's stays open when all are free, the other is spared. */
+    unsigned next_to_each_other = 0;
+    for (unsigned i = most + 1; round && i < 2 * most; i++)
+      next_to_each_other += (char *)blocks[i] == (char *)blocks[i - 1] + slab_of(blocks[i])->block_size;
+    assert_true(!round || next_to_each_other > most / 10 * 9);
+    for (unsigned i = 0; i < 2 * most; i++)
+      give(owner, blocks[(size_t)i * STRIDE % (2 * most)]);
+    assert_sound();
+  }
+}
+
 /* ---- Classes that make room for each other ---- */
 
 static void empty_wide_slabs_make_room(void **state) {
@@ -1236,6 +1256,7 @@ int main(void) {
       TEST(upkeep_sends_what_waits),
       TEST(upkeep_minds_the_clock),
       TEST(tidying_takes_in_everything),
+      TEST(a_spare_is_in_order_again),
       TEST(empty_wide_slabs_make_room),
       TEST(unless_they_are_wanted_again_and_again),
       TEST(small_ones_do_not),

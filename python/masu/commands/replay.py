@@ -16,8 +16,9 @@ from masu.messages import MASU_FAILED, fail, say, warn
 @click.command(cls=Command, example="masu replay python3.trace")
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
               help="So many rounds; else until it is clear, 5 to 30.")  # fmt: skip
-@click.option("--touch", type=click.Choice(("full", "first", "none")), default="full", show_default=True,
-              help="What is written to each block: all of it, a byte of each page, or nothing.")  # fmt: skip
+@click.option("--touch", type=click.Choice(("auto", "full", "first", "none")), default="auto", show_default=True,
+              help="What is written to each block: all of it, a byte of each page, or nothing; auto: the most with which "
+                   "the replay takes no longer than the program did.")  # fmt: skip
 @click.option("--think", is_flag=True, help="With the time that the program spent between its calls.")
 @click.option("--settle", "settle_s", type=click.FloatRange(0, 3600), default=2.0, show_default=True, metavar="SECONDS",
               help="So long after the end memory is looked at again.")  # fmt: skip
@@ -61,7 +62,8 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
         + f": {replaying.described(result)}")  # fmt: skip
     console.print(table(c, {f.name: f.version for f in usable}))
     console.print(replaying.single_table(result))
-    console.print(f"The replay itself takes {result.own_s:.3f} s of the time, where no allocator is called.", style="dim")
+    console.print(f"Of each block {replaying.TOUCHES[result.touch]} written. The replay itself takes {result.own_s:.3f} s of the time, "
+                  "where no allocator is called.", style="dim")  # fmt: skip
     if replaying.prediction(result):
         console.print(replaying.prediction(result))
     console.print(advice(c), style="bold")
