@@ -17,8 +17,8 @@ from masu.messages import MASU_FAILED, fail, say, warn
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
               help="So many rounds; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--touch", type=click.Choice(("auto", "full", "first", "none")), default="auto", show_default=True,
-              help="What is written to each block: all of it, a byte of each page, or nothing; auto: the most with which "
-                   "the replay takes no longer than the program did.")  # fmt: skip
+              help="What is written to each block: all of it, a byte of each page, or nothing; auto: all of it, unless the replay "
+                   "then takes longer than the program did.")  # fmt: skip
 @click.option("--think", is_flag=True, help="With the time that the program spent between its calls.")
 @click.option("--settle", "settle_s", type=click.FloatRange(0, 3600), default=2.0, show_default=True, metavar="SECONDS",
               help="So long after the end memory is looked at again.")  # fmt: skip
