@@ -1,5 +1,6 @@
 """Does a replay predict the program? Runs programs on every allocator, replays their traces on
-the same, and shows both ratios, of the slowest and of the fastest allocator to the system's.
+the same, and shows both ratios, of the slowest and of the fastest allocator to the system's: time
+by a replay without think time, peak memory by one with it.
 
     build/venv/bin/python bench/predict.py [--rounds N] [--with NAME=LIBRARY]... [PROGRAM]...
 
@@ -34,6 +35,9 @@ PROGRAMS = {
     # Not what PATH calls python3, which may be a script.
     "python on malloc": ["env", "PYTHONMALLOC=malloc", os.path.realpath(sys.executable), "-S", str(HERE / "objects.py")],
     "sqlite": ["sqlite3", ":memory:", f".read {HERE / 'speed.sql'}"],
+    "z3": ["z3", "{made}/pigeons.smt2"],
+    "ghostscript": ["gs", "-q", "-dNOPAUSE", "-dBATCH", "-dSAFER", "-sDEVICE=ppmraw", "-r300", "-sOutputFile=/dev/null",
+                    str(HERE / "pages.ps")],
     "cc1": ["cc", "-O1", "-S", "-o", "/dev/null", "{made}/much.c"],
     "indexer": [str(BIN / "indexer"), "--threads=8", "--megabytes=20"],
     "stackprobe": [str(BIN / "stackprobe"), "throughput", "1000000"],
@@ -49,9 +53,9 @@ def ratios(c: Comparison, label: str) -> dict[str, float]:
     return {n: v / medians[SYSTEM.name] for n, v in medians.items()}
 
 
-def rows(name: str, real: Comparison, played: replay.Replayed) -> list[str]:
+def rows(name: str, real: Comparison, predicted_s: dict[str, float], predicted_peak_kib: dict[str, float]) -> list[str]:
     said = []
-    for label, values in (("wall time", played.predicted_s), ("peak memory", played.predicted_peak_kib)):
+    for label, values in (("wall time", predicted_s), ("peak memory", predicted_peak_kib)):
         p = {n: v / values[SYSTEM.name] for n, v in values.items()}
         r = ratios(real, label)
         least, most = min(r, key=r.__getitem__), max(r, key=r.__getitem__)
@@ -75,9 +79,10 @@ def one(name: str, command: list[str], allocators: list[Allocator], rounds: int,
     found = trace.read(file)
     made = replay.plan(found, found.main(), folder)
     real = compare(command, allocators, console, rounds=rounds)
-    played = replay.replay(made, allocators, console, rounds=rounds, settle_s=0)
+    times = replay.replay(made, allocators, console, rounds=rounds, settle_s=0).predicted_s
+    peaks = replay.replay(made, allocators, console, rounds=rounds, settle_s=0, think=True).predicted_peak_kib
     file.unlink()
-    return rows(name, real, played)
+    return rows(name, real, times, peaks)
 
 
 def main() -> None:

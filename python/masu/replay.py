@@ -94,7 +94,8 @@ class Replayed:
     touch: str
     predicted_s: dict[str, float]
     """For each allocator the time that the program itself would take where it was recorded: what it took
-    then, less a recorded replay, plus a replay on that allocator. Empty if that was not measured."""
+    then, less a recorded replay, plus a replay on that allocator. Empty if that was not measured, and with
+    think time, which holds much of what recording took."""
     predicted_peak_kib: dict[str, float]
     """The same of its peak memory. Empty also where the trace doesn't say what that was."""
 
@@ -125,9 +126,11 @@ def _fitting_touch(made: Plan) -> str:
     return "full" if recorded_s <= made.summary["duration_ns"] * 1e-9 else "first"
 
 
-def _predicted(c: Comparison, made: Plan, words: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+def _predicted(c: Comparison, made: Plan, words: Sequence[str], null_s: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Time and peak memory, as in Replayed."""
     recorded_s, recorded_kib = _recorded(words, PREDICTION_ROUNDS)
-    rest_s = max(made.summary["duration_ns"] * 1e-9 - recorded_s, 0)
+    # What the program does besides its calls, less what the replay does: at worst the program does nothing.
+    rest_s = max(made.summary["duration_ns"] * 1e-9 - recorded_s, -null_s)
     times = {n: rest_s + statistics.median(r.own["wall_s"] for r in runs) for n, runs in c.runs.items() if runs}
     if not made.summary["peak_resident"]:
         return times, {}
@@ -165,7 +168,7 @@ def replay(
     if touch == AUTO:
         touch = _fitting_touch(made)
     words = _words(made, touch, think)
-    null = _once([*words, "null"], SYSTEM)
+    null_s = statistics.median(_once([*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
     result = rounds_on(made, allocators, console, rounds=rounds, touch=touch, think=think, seconds=seconds)
     single = {}
     for allocator in allocators:
@@ -178,10 +181,10 @@ def replay(
         except KeyboardInterrupt:
             break
     try:
-        predicted = ({}, {}) if think or result.interrupted else _predicted(result, made, words)
+        times, peaks = ({}, {}) if result.interrupted else _predicted(result, made, words, null_s)
     except KeyboardInterrupt:
-        predicted = ({}, {})
-    return Replayed(result, single, settle_s, null.own["wall_s"], made.summary, touch, *predicted)
+        times, peaks = {}, {}
+    return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks)
 
 
 # ---- What it says ----

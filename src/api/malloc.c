@@ -54,7 +54,7 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
     return nested(size, align);
   heap *h = thread_enter();
   if (h) {
-    front_give_back(h); /* none of it fits */
+    front_give_back(h); /* nothing of it was of use for this one */
     spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
   }
   slab *s = large_take(size, align, dirty);

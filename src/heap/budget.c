@@ -107,3 +107,8 @@ internal block *budget_release(heap *h, unsigned class, uint32_t *count) {
   h->budget->held_count[class] = 0;
   return list;
 }
+
+internal void budget_fork_child(heap *h) {
+  if (h->budget)
+    h->budget->quiet = false;
+}

@@ -38,5 +38,7 @@ internal double budget_probability(size_t size, uint64_t interval);
 internal block *budget_ration(heap *h, unsigned class, block *list, uint32_t count);
 /* What was held, and how many; NULL: nothing. */
 internal block *budget_release(heap *h, unsigned class, uint32_t *count);
+/* The heap's thread was cut off by fork, perhaps while an observer was at work. */
+internal void budget_fork_child(heap *h);
 
 #endif

@@ -7,6 +7,8 @@
 
 #include "heap/heap.h"
 
+enum { FRONT_SLICES = 128 }; /* at most, of all together */
+
 /* A large block of that many slices that was freed a moment ago; NULL: there is
  * none. Not zero. hot: the caller's. */
 static inline slab *front_take(heap_hot *hot, size_t slices) {

@@ -8,7 +8,7 @@
  *     tag is unique among heaps; heaps and tags are never destroyed
  *     a slab whose owner is h has h's tag in its pagemap entries
  *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or on spare[c]
- *     a slot is empty (slab NULL) or holds count < most blocks, of at most SLOT_BYTES together
+ *     a slot is empty (slab NULL) or holds count < most blocks
  *
  * Threads: a heap is used by one thread at a time (its owner, or who took it from
  * the roster). Others touch only `queue` (push), `spare` (exchange: all or none) and
@@ -26,12 +26,9 @@
 enum {
   UPKEEP_TICKS = 64, /* slow paths between two upkeeps */
   SLOT_COUNT = 64,
-  SLOT_BLOCKS = 64,
-  SLOT_BYTES = 4096,
   HAND_BACK_BYTES = 8192,
   CLASS_WIDE = TABLE_COUNT - 8, /* from here on classes make room for each other; above 8 KiB */
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
-  FRONT_SLICES = 128, /* of them together */
 };
 
 #define HEAP_USER_UNKNOWN UINT32_MAX

@@ -11,6 +11,8 @@
 
 #include "heap/heap.h"
 
+enum { SLOT_BLOCKS = 64, SLOT_BYTES = 4096 }; /* at most, of a slot */
+
 static inline send_slot *outbox_slot(heap *h, const slab *s) {
   return &h->slots[(uintptr_t)s / sizeof *s % SLOT_COUNT];
 }

@@ -1,6 +1,7 @@
 #include "heap/roster.h"
 
 #include "base/options.h"
+#include "heap/budget.h"
 #include "os/bell.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -311,6 +312,7 @@ internal void roster_fork_child(heap *mine) {
       continue;
     }
     h->needs_repair = roster.repair = true;
+    budget_fork_child(h);
     account *a = load_relaxed(&h->account);
     if (a)
       limb_push(a, h);

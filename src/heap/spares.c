@@ -33,10 +33,15 @@ static slab *spare_pop(heap *h, unsigned size_class) {
   return s;
 }
 
-static void spare_let_go(slab *s) {
+/* What its blocks take counts no more on the account of a named heap. */
+static void discharge(const slab *s) {
   account *a = heap_account_of(s);
   if (UNLIKELY(a != NULL))
     account_discharge(a, sparse_charged(s));
+}
+
+static void spare_let_go(slab *s) {
+  discharge(s);
   slab_release(s);
 }
 
@@ -116,9 +121,7 @@ static bool is_in_order(const slab *s) {
 static void order_anew(slab *s) {
   if (s->block_size > ORDERED_MOST || is_in_order(s))
     return;
-  account *a = heap_account_of(s);
-  if (UNLIKELY(a != NULL))
-    account_discharge(a, sparse_charged(s));
+  discharge(s);
   s->free = NULL;
   store_relaxed(&s->threaded, 0);
   store_relaxed(&s->purged, 0);

@@ -6,6 +6,7 @@
 #include "api/thread.h"
 #include "forms/named.h"
 #include "heap/mail.h"
+#include "heap/outbox.h"
 #include "heap/roster.h"
 #include "heap/sparse.h"
 #include "os/os.h"

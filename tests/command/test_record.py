@@ -122,6 +122,18 @@ int main(void) {
     assert json.loads(file.read_text())["predicted_peak_kib"]["system"] == pytest.approx(real, rel=0.1)
 
 
+def test_what_the_replay_does_itself_is_not_predicted(masu, compile_program, tmp_path):
+    """The program does nothing but call; the replay writes its blocks besides."""
+    program = compile_program("#include <stdlib.h>\nint main(void) { for (int i = 0; i < 30000; i++) free(malloc(100000)); }", "-fno-builtin")
+    trace, _ = recorded(masu, tmp_path, program)
+    file = tmp_path / "it.json"
+    result = masu("replay", "-n", "3", "--settle", "0", "--touch", "full", "--json", file, trace)
+    assert result.returncode == 0, result.stderr
+    said = json.loads(file.read_text())
+    wall = next(r for r in said["rows"] if (r["allocator"], r["figure"]) == ("masu", "time"))
+    assert said["predicted_s"]["masu"] == pytest.approx(wall["median"] - said["own_s"])
+
+
 @pytest.mark.parametrize("writes, touches", [("memset(p, 1, 1 << 20)", "full"), ("*p = 1", "first")])
 def test_the_replay_touches_what_the_program_can_have_touched(masu, compile_program, tmp_path, writes, touches):
     program = compile_program(

@@ -1,132 +1,6 @@
-#include "unit.h"
+#include "heaps.h"
 
-#include "base/options.h"
-#include "heap/front.h"
-#include "heap/heap.h"
-#include "heap/mail.h"
-#include "heap/outbox.h"
 #include "os/os.h"
-
-/* ---- Heaps, and what a thread does with its own ---- */
-
-enum { HEAPS = 3 };
-static heap heaps[HEAPS];
-static heap *const owner = &heaps[0], *const other = &heaps[1];
-
-static slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
-
-/* malloc and free as the fast paths have them. */
-static void *take(heap *h, unsigned size_class) {
-  block *b = h->hot.hand[size_class];
-  if (!b)
-    return heap_refill(h, size_class);
-  h->hot.hand[size_class] = b->next;
-  return b;
-}
-
-static void give(heap *h, void *p) {
-  map_entry e = map_get(p);
-  slab *s = map_entry_descriptor(e);
-  block *b = p;
-  if (map_entry_tag(e) != h->hot.tag) {
-    outbox_send(h, s, b);
-    return;
-  }
-  b->next = s->free;
-  s->free = b;
-  if (count_down_release(&s->need))
-    heap_slab_event(h, s);
-}
-
-static void deliver(void *p) { outbox_deliver(slab_of(p), p, p, 1); }
-
-static mail_state state_of(const slab *s) {
-  return mail_state_of(load_acquire(&((slab *)s)->mail));
-}
-static uint32_t mail_of(const slab *s) {
-  return mail_count_of(load_acquire(&((slab *)s)->mail));
-}
-static uint32_t need_of(const slab *s) { return load_acquire(&((slab *)s)->need); }
-static uint32_t out_of(const slab *s) {
-  return need_of(s) + load_acquire(&((slab *)s)->reserve);
-}
-static slab *spare_of(heap *h, unsigned c) { return load_relaxed(&h->spare[c]); }
-
-static uint32_t length_of(const block *b) {
-  uint32_t n = 0;
-  for (; b; b = b->next)
-    n++;
-  return n;
-}
-
-/* Beyond what a test that failed left behind. */
-static size_t slices_before, descriptors_before;
-
-static size_t slices_used(void) {
-  return supply_figures_now().used / SLICE_SIZE - slices_before;
-}
-
-static void count_one(slab *s, void *count) {
-  (void)s;
-  ++*(size_t *)count;
-}
-
-static size_t descriptors_in_use(void) {
-  size_t count = 0;
-  slab_for_each(count_one, &count);
-  return count - descriptors_before;
-}
-
-static void assert_sound(void) {
-  for (int i = 0; i < HEAPS; i++)
-    assert_int_equal(heap_check(&heaps[i]), 0);
-  assert_int_equal(supply_check(), 0);
-}
-
-static int begin(void **state) {
-  (void)state;
-  alarm(300);
-  memset(heaps, 0, sizeof heaps);
-  for (int i = 0; i < HEAPS; i++)
-    heap_init(&heaps[i], (map_tag)(TAG_FIRST_HEAP + i));
-  supply_set_helped(true);
-  option_set(OPTION_purge_delay, 3600000);
-  slices_before = descriptors_before = 0;
-  slices_before = slices_used();
-  descriptors_before = descriptors_in_use();
-  return 0;
-}
-
-/* All blocks were freed: tidying gives back the last slice and descriptor. */
-static int end(void **state) {
-  (void)state;
-  assert_sound();
-  for (int i = 0; i < HEAPS; i++)
-    heap_flush(&heaps[i]);
-  for (int i = 0; i < HEAPS; i++)
-    heap_tidy(&heaps[i]);
-  assert_sound();
-  assert_int_equal(slices_used(), 0);
-  assert_int_equal(descriptors_in_use(), 0);
-  return 0;
-}
-
-/* Slabs of one slice with 8 blocks. The first 8 blocks that an empty heap gives are
- * those of one slab, the next 8 those of another. */
-enum { SIZE = 8192, PER_SLAB = 8 };
-static unsigned CLASS;
-static void *blocks[4096];
-
-static void take_blocks(unsigned count) {
-  CLASS = class_of(SIZE);
-  for (unsigned i = 0; i < count; i++)
-    assert_non_null(blocks[i] = take(owner, CLASS));
-}
-
-static void give_blocks(unsigned first, unsigned count) {
-  for (unsigned i = first; i < first + count; i++)
-    give(owner, blocks[i]);
-}
 
 /* ---- Refill ---- */
 
@@ -287,44 +161,6 @@ static void the_last_slab_stays_open(void **state) {
   give_blocks(0, PER_SLAB);
 }
 
-static void one_more_empty_slab_is_kept(void **state) {
-  (void)state;
-  take_blocks(3 * PER_SLAB);
-  slab *first = slab_of(blocks[0]), *second = slab_of(blocks[PER_SLAB]);
-  slab *third = slab_of(blocks[2 * PER_SLAB]);
-  give_blocks(0, PER_SLAB);
-  assert_ptr_equal(spare_of(owner, CLASS), first);
-  assert_true(list_empty(&first->avail));
-  assert_int_equal(slices_used(), 3);
-  assert_sound();
-  give_blocks(PER_SLAB, PER_SLAB);
-  assert_ptr_equal(spare_of(owner, CLASS), second); /* the warm one */
-  assert_int_equal(first->kind, SLAB_UNUSED);
-  assert_int_equal(slices_used(), 2);
-  assert_sound();
-  give_blocks(2 * PER_SLAB, PER_SLAB);
-  assert_ptr_equal(spare_of(owner, CLASS), second);
-  assert_true(heap_slab_is_alone(owner, third));
-  assert_int_equal(slices_used(), 2);
-  assert_sound();
-}
-
-static void the_kept_slab_is_used_before_a_new_one(void **state) {
-  (void)state;
-  take_blocks(2 * PER_SLAB);
-  slab *s = slab_of(blocks[0]);
-  give_blocks(0, PER_SLAB);
-  assert_ptr_equal(spare_of(owner, CLASS), s);
-  for (unsigned i = 0; i < PER_SLAB; i++) {
-    blocks[i] = take(owner, CLASS);
-    assert_ptr_equal(slab_of(blocks[i]), s);
-  }
-  assert_null(spare_of(owner, CLASS));
-  assert_int_equal(slices_used(), 2);
-  assert_sound();
-  give_blocks(0, 2 * PER_SLAB);
-}
-
 /* The short cut that frees take when nothing else of the class is free. */
 static void the_last_block_goes_back_to_the_hand(void **state) {
   (void)state;
@@ -372,66 +208,6 @@ static void a_parked_slab_may_empty_at_once(void **state) {
   assert_ptr_equal(spare_of(owner, c), s);
   assert_int_equal(need_of(s), 0);
   give(owner, p[4]);
-}
-
-static void spares_are_given_back(void **state) {
-  (void)state;
-  take_blocks(2 * PER_SLAB);
-  void *big = take(owner, CLASS_COUNT - 1);
-  slab *s = slab_of(blocks[0]);
-  give_blocks(0, PER_SLAB);
-  assert_int_equal(heap_give_back_spares(owner), SLICE_SIZE);
-  assert_null(spare_of(owner, CLASS));
-  assert_int_equal(s->kind, SLAB_UNUSED);
-  assert_int_equal(map_get(blocks[0]), MAP_NONE);
-  assert_int_equal(heap_give_back_spares(owner), 0);
-  give_blocks(PER_SLAB, PER_SLAB);
-  give(owner, big);
-}
-
-static void slabs_that_come_and_go_are_spared_for_a_while(void **state) {
-  enum { SLABS = 10 };
-  (void)state;
-  for (int round = 0; round < 3; round++) {
-    take_blocks(SLABS * PER_SLAB);
-    assert_int_equal(slices_used(), SLABS);
-    give_blocks(0, SLABS * PER_SLAB);
-    assert_sound();
-    assert_int_equal(slices_used(), round == 0 ? 2 : round == 1 ? SLABS - 1 : SLABS);
-  }
-  assert_int_equal(load_relaxed(&owner->spared), SLABS - 1); /* one stays open */
-  option_set(OPTION_purge_delay, 0);
-  heap_upkeep_now(owner); /* half as many are wanted now */
-  assert_int_equal(slices_used(), 2);
-  assert_int_equal(load_relaxed(&owner->spared), 1);
-  assert_sound();
-}
-
-/* A named heap that is refused memory does not hide some in empty slabs. */
-static void a_limb_spares_one_of_each_class(void **state) {
-  account a = {.hard = SIZE_MAX, .soft = SIZE_MAX};
-  (void)state;
-  store_relaxed(&owner->account, &a);
-  for (int round = 0; round < 3; round++) {
-    take_blocks(5 * PER_SLAB);
-    give_blocks(0, 5 * PER_SLAB);
-    assert_int_equal(slices_used(), 2);
-  }
-  heap_tidy(owner);
-  assert_int_equal(slices_used(), 0);
-  store_relaxed(&owner->account, NULL);
-}
-
-static void spares_are_taken_all_at_once(void **state) {
-  (void)state;
-  for (int round = 0; round < 3; round++) {
-    take_blocks(5 * PER_SLAB);
-    give_blocks(0, 5 * PER_SLAB);
-  }
-  assert_int_equal(heap_give_back_spares(owner), 4 * SLICE_SIZE);
-  assert_int_equal(load_relaxed(&owner->spared), 0);
-  assert_null(spare_of(owner, CLASS));
-  assert_int_equal(slices_used(), 1);
 }
 
 /* ---- Mail ---- */
@@ -589,62 +365,6 @@ static void a_block_at_hand_keeps_the_slab(void **state) {
   assert_int_equal(slices_used(), 0);
 }
 
-/* ---- Sending ---- */
-
-static unsigned waiting(const heap *h) {
-  unsigned n = 0;
-  for (int i = 0; i < SLOT_COUNT; i++)
-    n += h->slots[i].count;
-  return n;
-}
-
-static void blocks_travel_in_batches(void **state) {
-  (void)state;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    size_t batch = min_size(max_size(SLOT_BYTES / class_size(c), 1), SLOT_BLOCKS);
-    void *p[SLOT_BLOCKS];
-    for (size_t i = 0; i < batch; i++)
-      p[i] = take(owner, c);
-    slab *s = slab_of(p[0]);
-    for (size_t i = 0; i < batch; i++) {
-      assert_ptr_equal(slab_of(p[i]), s);
-      assert_int_equal(mail_of(s), 0);
-      assert_int_equal(waiting(other), i);
-      give(other, p[i]);
-      assert_sound();
-    }
-    assert_int_equal(waiting(other), 0);
-    assert_int_equal(mail_of(s), batch);
-    heap_flush(owner);
-    heap_tidy(owner);
-  }
-}
-
-/* More slabs than slots: what stood in the slot goes out. */
-static void slabs_share_slots(void **state) {
-  enum { SLABS = 2 * SLOT_COUNT, EACH = 16 };
-  unsigned c = class_of(4096);
-  (void)state;
-  for (unsigned i = 0; i < SLABS * EACH; i++)
-    assert_non_null(blocks[i] = take(owner, c));
-  for (unsigned round = 0; round < 2; round++)
-    for (unsigned i = 0; i < SLABS; i++) {
-      give(other, blocks[i * EACH + round]);
-      for (int k = 0; k < SLOT_COUNT; k++)
-        if (other->slots[k].count)
-          assert_ptr_equal(slab_of(other->slots[k].head), other->slots[k].slab);
-    }
-  assert_true(waiting(other) <= 2 * SLOT_COUNT);
-  assert_sound();
-  heap_flush(other);
-  assert_int_equal(waiting(other), 0);
-  for (unsigned i = 0; i < SLABS; i++)
-    assert_int_equal(mail_of(slab_of(blocks[i * EACH])), 2);
-  for (unsigned i = 0; i < SLABS * EACH; i++)
-    if (i % EACH > 1)
-      give(owner, blocks[i]);
-}
-
 /* ---- Which slab a refill takes ---- */
 
 /* Two slabs of 1,024 blocks, first the one with `few` free blocks, then the one with
@@ -689,87 +409,29 @@ static void a_slab_with_enough_is_not(void **state) {
   give_blocks(1064, 984);
 }
 
-/* ---- Large blocks in front ---- */
-
-static slab *large(size_t slices) {
-  size_t dirty;
-  slab *s = large_take(slices * SLICE_SIZE, 1, &dirty);
-  assert_non_null(s);
-  front_claim(owner, s);
-  return s;
-}
-
-static void a_large_block_in_front(void **state) {
+/* Of blocks that are larger than a page the program may not touch all. */
+static void a_class_that_fills_huge_pages_gets_them(void **state) {
+  enum { SLABS = HUGE_SLICES + 8, WIDE = SLABS * PER_SLAB, SMALL = SLABS * 16 };
+  run ballast[8];
   (void)state;
-  slab *three = large(3), *again = large(3), *eleven = large(11), *forty = large(40);
-  assert_false(front_give(other, three)); /* it was not taken for that one */
-  assert_true(front_give(owner, three));
-  assert_false(front_give(owner, again)); /* the place is taken */
-  assert_false(front_give(owner, eleven)); /* the same place: 11 % 8 */
-  assert_true(front_give(owner, forty));
-  assert_null(front_take(&owner->hot, 11));
-  assert_null(front_take(&owner->hot, 8)); /* 40 stands there */
-  assert_null(front_take(&other->hot, 3));
-  assert_ptr_equal(front_take(&owner->hot, 3), three);
-  assert_null(front_take(&owner->hot, 3));
-  assert_true(front_give(owner, eleven));
-  assert_ptr_equal(front_take(&owner->hot, 40), forty);
-  assert_int_equal(heap_give_back_spares(owner), 11 * SLICE_SIZE);
-  assert_null(front_take(&owner->hot, 11));
-  large_give(three);
-  large_give(again);
-  large_give(forty);
-  supply_purge_all(SIZE_MAX);
-}
-
-static void the_front_is_bounded(void **state) {
-  (void)state;
-  slab *s[FRONT_COUNT + 1], *most = large(FRONT_SLICES), *more = large(FRONT_SLICES + 1);
-  assert_false(front_give(owner, more));
-  assert_true(front_give(owner, most));
-  slab *one = large(1);
-  assert_false(front_give(owner, one)); /* together they would be too many */
-  assert_ptr_equal(front_take(&owner->hot, FRONT_SLICES), most);
-  size_t kept = 0;
-  for (unsigned i = 0; i <= FRONT_COUNT; i++) {
-    s[i] = large(20 + i);
-    if (front_give(owner, s[i]))
-      kept += 20 + i;
-    else
-      large_give(s[i]);
-    assert_true(kept <= FRONT_SLICES);
-  }
-  assert_true(kept > FRONT_SLICES / 2);
-  assert_int_equal(heap_give_back_spares(owner), kept * SLICE_SIZE);
-  void *p = large_take_nested(100, 8); /* its descriptor goes with it */
-  assert_false(front_give(owner, slab_of(p)));
-  large_give(slab_of(p));
-  large_give(one);
-  large_give(most);
-  large_give(more);
-  supply_purge_all(SIZE_MAX);
+  if (!os_gives_huge_pages())
+    skip();
+  assert_true(option_set(OPTION_huge_pages, 16));
+  for (int i = 0; i < 8; i++)
+    assert_true(supply_take(HUGE_SLICES, 1, &ballast[i]));
+  take_blocks(WIDE);
+  assert_false(slab_of(blocks[WIDE - 1])->page->dense);
+  for (unsigned i = WIDE; i < WIDE + SMALL; i++)
+    assert_non_null(blocks[i] = take(owner, class_of(4096)));
+  assert_false(slab_of(blocks[WIDE])->page->dense);
+  assert_true(slab_of(blocks[WIDE + SMALL - 1])->page->dense);
+  give_blocks(0, WIDE + SMALL);
+  for (int i = 0; i < 8; i++)
+    supply_give(ballast[i].page, ballast[i].start, HUGE_SLICES);
+  assert_true(option_set(OPTION_huge_pages, 0));
 }
 
 /* ---- Upkeep ---- */
-
-static void upkeep_sends_what_waits(void **state) {
-  (void)state;
-  unsigned c = class_of(64), calls = 0;
-  void *p = take(owner, c);
-  owner->tidied = other->tidied = os_now_ms();
-  give(other, p);
-  for (int i = 0; i < 200; i++)
-    heap_upkeep(other);
-  assert_int_equal(waiting(other), 1); /* an hour to go */
-  option_set(OPTION_purge_delay, 0);
-  while (waiting(other)) {
-    heap_upkeep(other);
-    assert_true(++calls <= 64);
-  }
-  assert_int_equal(mail_of(slab_of(p)), 1);
-  assert_true(calls > 1); /* but not each time */
-  heap_flush(owner);
-}
 
 static void upkeep_minds_the_clock(void **state) {
   (void)state;
@@ -810,66 +472,6 @@ static void tidying_takes_in_everything(void **state) {
   assert_sound();
   give_blocks(1, PER_SLAB - 1);
   give_blocks(2 * PER_SLAB + 1, PER_SLAB - 1);
-}
-
-static void a_spare_is_in_order_again(void **state) {
-  (void)state;
-  enum { STRIDE = 37 };
-  unsigned c = class_of(64), most = 0;
-  for (unsigned round = 0; round < 2; round++) {
-    blocks[0] = take(owner, c);
-    most = slab_of(blocks[0])->capacity;
-    for (unsigned i = 1; i < 2 * most; i++)
-      assert_non_null(blocks[i] = take(owner, c));
-    /* One slab's stays open when all are free, the other is spared. */
-    unsigned next_to_each_other = 0;
-    for (unsigned i = most + 1; round && i < 2 * most; i++)
-      next_to_each_other += (char *)blocks[i] == (char *)blocks[i - 1] + slab_of(blocks[i])->block_size;
-    assert_true(!round || next_to_each_other > most / 10 * 9);
-    for (unsigned i = 0; i < 2 * most; i++)
-      give(owner, blocks[(size_t)i * STRIDE % (2 * most)]);
-    assert_sound();
-  }
-}
-
-/* ---- Classes that make room for each other ---- */
-
-static void empty_wide_slabs_make_room(void **state) {
-  (void)state;
-  unsigned first = CLASS_WIDE, second = CLASS_WIDE + 3;
-  give(owner, take(owner, first));
-  assert_int_equal(slices_used(), class_slices(first));
-  void *p = take(owner, second);
-  assert_int_equal(slices_used(), class_slices(second));
-  assert_null(owner->hot.hand[first]);
-  assert_sound();
-  void *q = take(owner, first); /* one that is used does not */
-  give(owner, take(owner, second + 1));
-  assert_int_equal(slices_used(), class_slices(first) + class_slices(second) + class_slices(second + 1));
-  give(owner, p);
-  give(owner, q);
-}
-
-static void unless_they_are_wanted_again_and_again(void **state) {
-  (void)state;
-  unsigned first = CLASS_WIDE, second = CLASS_WIDE + 3, made = 0;
-  owner->tidied = os_now_ms();
-  for (unsigned i = 0; i < 1000; i++) {
-    uint32_t before = slices_used();
-    give(owner, take(owner, i % 2 ? first : second));
-    made += slices_used() != before;
-  }
-  assert_in_range(made, 10, 100);
-  assert_int_equal(slices_used(), class_slices(first) + class_slices(second));
-  assert_sound();
-}
-
-/* Small ones stay: they hold a few pages, and are made again at once. */
-static void small_ones_do_not(void **state) {
-  (void)state;
-  give(owner, take(owner, CLASS_WIDE - 1));
-  give(owner, take(owner, CLASS_COUNT - 1));
-  assert_false(list_empty(&owner->avail[CLASS_WIDE - 1]));
 }
 
 static void flushing_empties_the_hands(void **state) {
@@ -1062,8 +664,6 @@ static void when_memory_runs_out(void **state) {
   in_child(run_out);
 }
 
-static atomic_u32 stop; /* what other threads do */
-
 /* ---- Parking while mail comes ---- */
 
 /* The other thread sends every block home as soon as it gets it, so the owner parks
@@ -1102,36 +702,9 @@ static void parking_while_mail_comes(void **state) {
   run_anywhere();
 }
 
-/* ---- Spares while the helper takes them ---- */
-
-static void *take_spares_away(void *unused) {
-  (void)unused;
-  run_on(1);
-  while (!load_relaxed(&stop))
-    heap_give_back_spares(owner);
-  return NULL;
-}
-
-static void a_spare_belongs_to_who_takes_it(void **state) {
-  pthread_t helper;
-  unsigned c = CLASS_COUNT - 1;
-  void *p[5];
-  (void)state;
-  run_on(0);
-  store_relaxed(&stop, 0);
-  assert_int_equal(pthread_create(&helper, NULL, take_spares_away, NULL), 0);
-  for (int round = 0; round < 30000; round++) {
-    for (int i = 0; i < 5; i++)
-      REQUIRE((p[i] = take(owner, c)) != NULL);
-    for (int i = 0; i < 5; i++) /* two slabs empty, one after the other */
-      give(owner, p[i]);
-  }
-  store_relaxed(&stop, 1);
-  pthread_join(helper, NULL);
-  run_anywhere();
-}
-
 /* ---- Everybody at once ---- */
+
+static atomic_u32 stop; /* what other threads do */
 
 /* Blocks go from thread to thread through the places. Each says in its first words
  * how large it is, and repeats it at its end. */
@@ -1218,8 +791,6 @@ static void and_in_a_large_program(void **state) {
     supply_give(ballast[i].page, ballast[i].start, HUGE_SLICES);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_refill),
@@ -1230,15 +801,9 @@ int main(void) {
       TEST(some_frees_open_it_again),
       TEST(an_event_while_queued),
       TEST(the_last_slab_stays_open),
-      TEST(one_more_empty_slab_is_kept),
-      TEST(the_kept_slab_is_used_before_a_new_one),
       TEST(the_last_block_goes_back_to_the_hand),
       TEST(but_not_always),
       TEST(a_parked_slab_may_empty_at_once),
-      TEST(spares_are_given_back),
-      TEST(slabs_that_come_and_go_are_spared_for_a_while),
-      TEST(a_limb_spares_one_of_each_class),
-      TEST(spares_are_taken_all_at_once),
       TEST(mail_is_used_before_new_memory),
       TEST(mail_comes_along),
       TEST(a_parked_slab_with_mail_is_queued),
@@ -1247,19 +812,11 @@ int main(void) {
       TEST(mail_and_the_owners_frees_end_a_queued_slab),
       TEST(mail_for_all_of_an_open_slab_ends_it),
       TEST(a_block_at_hand_keeps_the_slab),
-      TEST(blocks_travel_in_batches),
-      TEST(slabs_share_slots),
       TEST(a_slab_with_few_free_blocks_is_passed_over),
       TEST(a_slab_with_enough_is_not),
-      TEST(a_large_block_in_front),
-      TEST(the_front_is_bounded),
-      TEST(upkeep_sends_what_waits),
+      TEST(a_class_that_fills_huge_pages_gets_them),
       TEST(upkeep_minds_the_clock),
       TEST(tidying_takes_in_everything),
-      TEST(a_spare_is_in_order_again),
-      TEST(empty_wide_slabs_make_room),
-      TEST(unless_they_are_wanted_again_and_again),
-      TEST(small_ones_do_not),
       TEST(flushing_empties_the_hands),
       TEST(repairing_an_open_slab),
       TEST(repairing_an_emptied_slab),
@@ -1269,7 +826,6 @@ int main(void) {
       TEST(the_check_sees_what_is_wrong),
       TEST(when_memory_runs_out),
       TEST(parking_while_mail_comes),
-      TEST(a_spare_belongs_to_who_takes_it),
       TEST(blocks_go_from_heap_to_heap),
       TEST(and_in_a_large_program),
   };
