@@ -1,6 +1,8 @@
 // operators: C++ operator new and delete for libmasu.a, with the standard's
 // new-handler loop. (libmasu.so has operators.c, which needs no C++ runtime.)
-#include <cerrno>
+//
+// A program may have definitions of its own, of the basic forms only as well: ours are weak, and
+// those that the standard has call a basic one do so.
 #include <new>
 
 #include "masu.h"
@@ -19,9 +21,9 @@ template <class Allocate> void *allocate_or_throw(Allocate allocate) {
   }
 }
 
-template <class Allocate> void *allocate_or_null(Allocate allocate) noexcept {
+template <class Allocate> void *null_instead(Allocate allocate) noexcept {
   try {
-    return allocate_or_throw(allocate);
+    return allocate();
   } catch (const std::bad_alloc &) {
     return nullptr;
   }
@@ -40,23 +42,29 @@ using std::align_val_t;
 using std::nothrow_t;
 using std::size_t;
 
+#define WEAK __attribute__((weak))
+
+WEAK void *operator new(size_t n) { return allocate_or_throw(plain(n)); }
+WEAK void *operator new(size_t n, align_val_t a) { return allocate_or_throw(aligned(n, a)); }
+WEAK void operator delete(void *p) noexcept { masu_free(p); }
+WEAK void operator delete(void *p, align_val_t) noexcept { masu_free(p); }
+
+WEAK void *operator new[](size_t n) { return operator new(n); }
+WEAK void *operator new[](size_t n, align_val_t a) { return operator new(n, a); }
+WEAK void operator delete[](void *p) noexcept { operator delete(p); }
+WEAK void operator delete[](void *p, align_val_t a) noexcept { operator delete(p, a); }
+
 #define OPERATORS(NEW, DELETE)                                                 \
-  void *NEW(size_t n) { return allocate_or_throw(plain(n)); }                  \
-  void *NEW(size_t n, const nothrow_t &) noexcept {                            \
-    return allocate_or_null(plain(n));                                         \
+  WEAK void *NEW(size_t n, const nothrow_t &) noexcept {                       \
+    return null_instead([=] { return NEW(n); });                               \
   }                                                                            \
-  void *NEW(size_t n, align_val_t a) { return allocate_or_throw(aligned(n, a)); } \
-  void *NEW(size_t n, align_val_t a, const nothrow_t &) noexcept {             \
-    return allocate_or_null(aligned(n, a));                                    \
+  WEAK void *NEW(size_t n, align_val_t a, const nothrow_t &) noexcept {        \
+    return null_instead([=] { return NEW(n, a); });                            \
   }                                                                            \
-  void DELETE(void *p) noexcept { masu_free(p); }                              \
-  void DELETE(void *p, const nothrow_t &) noexcept { masu_free(p); }           \
-  void DELETE(void *p, align_val_t) noexcept { masu_free(p); }                 \
-  void DELETE(void *p, align_val_t, const nothrow_t &) noexcept { masu_free(p); } \
-  void DELETE(void *p, size_t n) noexcept { masu_free_sized(p, n); }           \
-  void DELETE(void *p, size_t n, align_val_t a) noexcept {                     \
-    masu_free_aligned_sized(p, static_cast<size_t>(a), n);                     \
-  }
+  WEAK void DELETE(void *p, const nothrow_t &) noexcept { DELETE(p); }         \
+  WEAK void DELETE(void *p, align_val_t a, const nothrow_t &) noexcept { DELETE(p, a); } \
+  WEAK void DELETE(void *p, size_t) noexcept { DELETE(p); }                    \
+  WEAK void DELETE(void *p, size_t, align_val_t a) noexcept { DELETE(p, a); }
 
 OPERATORS(operator new, operator delete)
 OPERATORS(operator new[], operator delete[])
