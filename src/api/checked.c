@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "heap/heap.h"
 #include "os/report.h"
 
 enum { POISON = 0xdf };
@@ -58,10 +59,12 @@ internal void checked_give(slab *s, void *p) {
   bit_set(b->poisoned, i);
 }
 
-/* Could malloc(size) have given a block of s? realloc may have left it too large by
- * half. */
+/* Could malloc(size) have given a block of s? realloc may have left it too large by half; those that
+ * are looked at have more room, and those of signal handlers all that is mapped. */
 static bool is_natural_size(const slab *s, size_t size) {
-  if (size >= s->block_size / 2)
+  if (size >= s->block_size / 2 || s->kind == SLAB_NESTED)
+    return true;
+  if (s->kind == SLAB_SMALL && load_relaxed(&s->owner)->is_sampled)
     return true;
   return s->kind == SLAB_SMALL && class_size(class_of(size)) == s->block_size;
 }

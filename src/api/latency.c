@@ -25,8 +25,7 @@ static bool add_room(size_t size, size_t count, size_t *total) {
 /* Runs are whole slices, and each may need a descriptor. */
 static bool prepare_room(size_t bytes) {
   heap *h = thread_enter();
-  bool done = supply_prewarm(bytes) &&
-              (!bytes || meta_prewarm(slab_descriptors_room(bytes / SLICE_SIZE)));
+  bool done = (!bytes || meta_prewarm(slab_descriptors_room(bytes / SLICE_SIZE))) && supply_prewarm(bytes);
   thread_leave(h);
   return done;
 }
@@ -41,6 +40,8 @@ PUBLIC int masu_prewarm(size_t bytes, const masu_prewarm_class *classes, size_t 
     if (!add_room(classes[i].size, classes[i].count, &total))
       return ENOMEM;
   }
+  if (n && !total)
+    return 0;
   for (size_t i = 0; i < n; i++)
     masu_free(masu_malloc(classes[i].size)); /* what the class itself needs */
   return prepare_room(total) ? 0 : ENOMEM;

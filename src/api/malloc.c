@@ -81,12 +81,16 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
 
 /* The next block of the class is to be looked at. */
 static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class) {
-  size_class = sampled_class(size, size_class);
-  block *b = sampled_take(NULL, size_class);
-  if (!b)
-    return malloc_reclaiming(h, size_class);
+  unsigned c = sampled_class(size, size_class);
+  block *b = sampled_take(NULL, c);
+  if (UNLIKELY(!b)) {
+    if (!(b = heap_take_block(h, size_class)))
+      return malloc_reclaiming(h, size_class);
+    thread_leave(h);
+    return hand_out(b);
+  }
   thread_leave(h);
-  sampled_tell(b, size, class_size(size_class), class_size(size_class));
+  sampled_tell(b, size, class_size(c), class_size(c));
   return hand_out(b);
 }
 
@@ -330,7 +334,8 @@ static inline size_t resize_room(const slab *s, size_t size) {
   return LIKELY(room == size) || heap_account_of(s) ? size : room;
 }
 
-static void *resize_large(slab *s, size_t size) {
+/* *untold: its observer was told that the block is no more. */
+static void *resize_large(slab *s, size_t size, bool *untold) {
   account *a = heap_account_of(s);
   size_t before = s->block_size;
   if (thread_busy || size <= TABLE_MAX || size > LARGE_MOST)
@@ -340,13 +345,13 @@ static void *resize_large(slab *s, size_t size) {
   more = more > before ? more - before : 0;
   if (!account_charge(a, more))
     return NULL;
-  bool sampled = sampled_large_resize(s);
+  *untold = sampled_large_resize(s);
   heap *h = thread_enter_if_joined();
   void *p = large_resize(s, room);
   thread_leave(h);
   account_discharge(a, p ? before + more - s->block_size : more);
-  if (UNLIKELY(load_relaxed(&budget_interval) || sampled) && p)
-    sampled_large_resized(s, sampled, before, size);
+  if (UNLIKELY(load_relaxed(&budget_interval) || *untold) && p)
+    sampled_large_resized(s, *untold, before, size);
   if (UNLIKELY(a != NULL))
     account_notice(a);
   return p;
@@ -382,9 +387,13 @@ PUBLIC void *masu_realloc(void *p, size_t size) {
       return p;
     }
   } else {
-    void *resized = resize_large(s, size);
-    if (resized)
-      return resized;
+    bool untold = false;
+    void *resized = resize_large(s, size, &untold);
+    if (!resized)
+      resized = realloc_by_copy(s, p, size);
+    if (UNLIKELY(!resized && untold))
+      sampled_large_resized(s, true, s->block_size, s->block_size);
+    return resized;
   }
   return realloc_by_copy(s, p, size);
 }

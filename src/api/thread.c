@@ -41,14 +41,7 @@ internal heap *thread_heap(void) {
 internal_def _Atomic(void (*)(void)) thread_exit_hook;
 internal_def _Atomic(void (*)(void)) thread_join_hook;
 
-/* Runs once per round of destructors in which the thread has a heap. */
-static void thread_exits(void *rounds_so_far) {
-  void (*hook)(void) = load_relaxed(&thread_exit_hook);
-  if (hook)
-    hook(); /* may allocate */
-  heap *h = thread_heap();
-  if (!h)
-    return;
+static void heap_leave(heap *h, size_t rounds) {
   thread_busy = true;
   h->busy = true;
   compiler_fence();
@@ -60,7 +53,7 @@ static void thread_exits(void *rounds_so_far) {
   heap_give_back_spares(h);
   compiler_fence();
   h->busy = false;
-  thread_hot = (heap_hot *)&thread_none[(size_t)rounds_so_far];
+  thread_hot = (heap_hot *)&thread_none[rounds];
   roster_leave(h);
   compiler_fence();
   thread_busy = false;
@@ -70,6 +63,21 @@ static void thread_exits(void *rounds_so_far) {
 
 /* 0 until it is made; the key plus 1. */
 static atomic_u32 exit_key;
+
+/* In every round from the first on: a heap that is joined in a later one has to be parked, and
+ * after the last nobody joins. */
+static void thread_exits(void *rounds_so_far) {
+  size_t rounds = (size_t)rounds_so_far;
+  void (*hook)(void) = load_relaxed(&thread_exit_hook);
+  if (hook)
+    hook(); /* may allocate */
+  heap *h = thread_heap();
+  if (h)
+    heap_leave(h, rounds);
+  thread_hot = (heap_hot *)&thread_none[rounds];
+  if (rounds < THREAD_ROUNDS)
+    pthread_setspecific(load_acquire(&exit_key) - 1, (void *)(rounds + 1));
+}
 
 static bool find_exit_key(pthread_key_t *key) {
   uint32_t known = load_acquire(&exit_key);
@@ -112,10 +120,8 @@ static heap *orphan_enter(void) {
   compiler_fence();
   lock_take(LOCK_ORPHAN);
   heap *h = roster_orphan();
-  if (!h) {
+  if (!h)
     lock_drop(LOCK_ORPHAN);
-    thread_busy = false;
-  }
   return h;
 }
 
@@ -141,7 +147,7 @@ internal heap *thread_enter_if_joined(void) {
   return h;
 }
 
-/* Not after its destructors: there is nobody to park the heap then. */
+/* Not between its destructors: whoever frees there will hardly free much more. */
 internal heap *thread_enter_to_free(void) {
   if (UNLIKELY(thread_hot == thread_none) && ++thread_frees == FREES_TO_JOIN)
     thread_join();

@@ -41,8 +41,8 @@ static inline bool thread_knows_sizes(void) {
   return LIKELY(thread_hot->tag != TAG_NO_HEAP) || settings_read();
 }
 
-/* Enters a slow path that needs a heap; NULL: there is none to be had. The caller
- * has seen that thread_busy is false. */
+/* Enters a slow path that needs a heap; NULL: there is none to be had, but the thread is inside all
+ * the same. The caller has seen that thread_busy is false. */
 internal heap *thread_enter(void);
 /* Enters a slow path for which the thread's own heap will do; NULL if it has none. */
 internal heap *thread_enter_if_joined(void);

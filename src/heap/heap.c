@@ -400,12 +400,13 @@ static uint32_t chain_length(const block *b) {
 /* The hand's blocks of an OPEN slab go back to it, if nothing else of it is out. True: it is
  * empty; then no sender is about. */
 static bool slab_collect(heap *h, slab *s) {
-  block *hand = h->hot.hand[s->size_class];
   if (!out_of(s))
     return true;
-  if (!hand || map_entry_descriptor(map_get(hand)) != s || chain_length(hand) != out_of(s))
+  block *hand = heap_hand_off(h, s->size_class);
+  if (!hand || map_entry_descriptor(map_get(hand)) != s || chain_length(hand) != out_of(s)) {
+    h->hot.hand[s->size_class] = hand;
     return false;
-  h->hot.hand[s->size_class] = NULL;
+  }
   chain_join(hand, s->free);
   s->free = hand;
   set_reserve(s, 0);
@@ -415,7 +416,7 @@ static bool slab_collect(heap *h, slab *s) {
 
 /* Of classes with blocks of many pages what is empty, but for the hand, makes room for another. */
 static void wide_collect(heap *h) {
-  for (unsigned c = CLASS_WIDE; c < CLASS_COUNT; c++) {
+  for (unsigned c = class_of(WIDE_ABOVE) + 1; c < CLASS_COUNT; c++) {
     const list_node *list = &h->avail[c];
     slab *s = list_empty(list) ? NULL : CONTAINER_OF(list->next, slab, avail);
     if (!s || !heap_slab_is_alone(h, s) || !slab_collect(h, s))
@@ -428,7 +429,7 @@ static void wide_collect(heap *h) {
 
 static slab *slab_find(heap *h, unsigned size_class) {
   slab *s = spare_take(h, size_class);
-  if (!s && size_class >= CLASS_WIDE)
+  if (!s && class_size(size_class) > WIDE_ABOVE)
     wide_collect(h);
   return s ? s : slab_make(size_class, h, h->hot.tag, is_dense(h, size_class));
 }
@@ -516,10 +517,8 @@ static void flush_list(heap *h, block *b) {
 internal void heap_flush(heap *h) {
   outbox_flush(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    block *hand = h->hot.hand[c];
     uint32_t count;
-    h->hot.hand[c] = NULL;
-    flush_list(h, hand);
+    flush_list(h, heap_hand_off(h, c));
     if (UNLIKELY(h->budget != NULL))
       flush_list(h, budget_release(h, c, &count));
   }
@@ -552,7 +551,10 @@ static void release_if_charged(slab *s, void *a) {
     slab_release(s);
 }
 
-internal void heap_release_account(account *a) { slab_for_each(release_if_charged, a); }
+internal void heap_release_account(account *a) {
+  spares_finish();
+  slab_for_each(release_if_charged, a);
+}
 
 internal void heap_forget_all(heap *h) {
   uint32_t count;
@@ -630,6 +632,7 @@ static unsigned check_slab(const heap *h, const slab *s) {
   wrong += report_violation(!wrong && chain_length(s->free) + out_of(s) != within(s),
                     "threaded != |free| + need + reserve + purged", s);
   wrong += report_violation(s->threaded > s->capacity, "threaded > capacity", s);
+  wrong += report_violation(!need_of(s) && load_relaxed(&s->reserve), "reserve without need", s);
   wrong += report_violation(mail_state_of(load_relaxed(&s->mail)) != MAIL_OPEN,
                     "on a list but not OPEN", s);
   wrong += report_violation(load_relaxed(&s->owner) != h, "on another heap's list", s);
@@ -654,7 +657,8 @@ internal unsigned heap_check(heap *h) {
       store_release(&h->spare[c], spares);
   }
   for (send_slot *s = h->slots; s < h->slots + SLOT_COUNT; s++)
-    if (s->count)
-      wrong += report_violation(chain_length(s->head) != s->count, "slot count", s->slab);
+    wrong += report_violation(!s->slab != !s->count || (s->slab && s->count >= s->most) ||
+                                chain_length(s->count ? s->head : NULL) != s->count,
+                              "slot", s->slab);
   return wrong;
 }

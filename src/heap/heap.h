@@ -27,7 +27,7 @@ enum {
   UPKEEP_TICKS = 64, /* slow paths between two upkeeps */
   SLOT_COUNT = 64,
   HAND_BACK_BYTES = 8192,
-  CLASS_WIDE = TABLE_COUNT - 8, /* from here on classes make room for each other; above 8 KiB */
+  WIDE_ABOVE = 8192, /* bytes; classes of larger blocks make room for each other */
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
 };
 
@@ -146,6 +146,12 @@ static ALWAYS_INLINE bool heap_program_is_large(void) {
 static ALWAYS_INLINE bool heap_slab_is_alone(const heap *h, const slab *s) {
   const list_node *list = &h->avail[s->size_class];
   return list->next == &s->avail && list->prev == &s->avail;
+}
+/* Takes the hand off, out of reach of a signal handler's malloc: that finds none and keeps off. */
+static inline block *heap_hand_off(heap *h, unsigned size_class) {
+  block *hand = __atomic_exchange_n(&h->hot.hand[size_class], NULL, __ATOMIC_RELAXED);
+  compiler_fence();
+  return hand;
 }
 /* Bytes between two looks at allocations on average; 0: nobody looks. See budget.h. */
 internal_data atomic_u64 budget_interval;

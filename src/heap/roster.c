@@ -7,6 +7,8 @@
 #include "os/os.h"
 #include "pages/meta.h"
 
+enum { RESERVED_TAGS = 2 }; /* for the orphan and for samples, however many threads there are */
+
 /* Guarded by LOCK_ROSTER, orphan by LOCK_ORPHAN, sampled by LOCK_SAMPLES. */
 static struct {
   heap *all;
@@ -20,10 +22,10 @@ static struct {
 } roster;
 
 /* Lock held. */
-static heap *heap_make(bool limb) {
+static heap *heap_make(bool limb, uint32_t reserved) {
   uint32_t *given = limb ? &roster.limb_tags : &roster.tags;
   uint32_t tag = (limb ? TAG_FIRST_LIMB : TAG_FIRST_HEAP) + *given;
-  if (tag == (limb ? TAG_LIMIT : TAG_FIRST_LIMB))
+  if (tag + reserved >= (limb ? TAG_LIMIT : TAG_FIRST_LIMB))
     return NULL;
   heap *h = meta_alloc(sizeof *h);
   if (!h)
@@ -130,13 +132,13 @@ static uint32_t calling_thread(void) {
   return option_get(OPTION_live) ? os_thread_id() : HEAP_USER_UNKNOWN;
 }
 
-internal heap *roster_join(account *a) {
+static heap *join(account *a, uint32_t reserved) {
   lock_take(LOCK_ROSTER);
   heap *h = a ? limb_pop(a) : parked_pop();
   if (!h && a)
     h = blank_pop();
   if (!h)
-    h = heap_make(a != NULL);
+    h = heap_make(a != NULL, reserved);
   if (h) {
     store_relaxed(&h->account, a);
     store_relaxed(&h->user, calling_thread());
@@ -146,6 +148,8 @@ internal heap *roster_join(account *a) {
   lock_drop(LOCK_ROSTER);
   return h;
 }
+
+internal heap *roster_join(account *a) { return join(a, a ? 0 : RESERVED_TAGS); }
 
 internal void roster_leave(heap *h) {
   account *a = load_relaxed(&h->account);
@@ -187,7 +191,7 @@ internal void roster_release_account(account *a) {
 
 internal heap *roster_orphan(void) {
   if (!roster.orphan)
-    roster.orphan = roster_join(NULL);
+    roster.orphan = join(NULL, 0);
   return roster.orphan;
 }
 
@@ -199,7 +203,7 @@ internal heap *roster_sampled(account *a) {
   lock_take(LOCK_ROSTER);
   heap *h = a ? blank_pop() : NULL;
   if (!h)
-    h = heap_make(a != NULL);
+    h = heap_make(a != NULL, 0);
   if (h) {
     store_relaxed(&h->account, a);
     h->is_sampled = true;
@@ -311,13 +315,15 @@ internal void roster_fork_child(heap *mine) {
       h->sealed = true;
       continue;
     }
+    if (h->is_blank) { /* holds nothing to repair */
+      blank_push(h);
+      continue;
+    }
     h->needs_repair = roster.repair = true;
     budget_fork_child(h);
     account *a = load_relaxed(&h->account);
     if (a)
       limb_push(a, h);
-    else if (h->is_blank)
-      blank_push(h);
     else
       parked_push_front(h);
   }

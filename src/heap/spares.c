@@ -2,6 +2,7 @@
 
 #include "heap/sparse.h"
 #include "os/bell.h"
+#include "os/lock.h"
 
 enum {
   SPARE_MOST = 2048, /* slices, of a heap */
@@ -33,25 +34,47 @@ static slab *spare_pop(heap *h, unsigned size_class) {
   return s;
 }
 
-/* What its blocks take counts no more on the account of a named heap. */
-static void discharge(const slab *s) {
+static void spare_let_go(slab *s) {
   account *a = heap_account_of(s);
   if (UNLIKELY(a != NULL))
     account_discharge(a, sparse_charged(s));
-}
-
-static void spare_let_go(slab *s) {
-  discharge(s);
   slab_release(s);
 }
 
-/* Returns the bytes. */
-static size_t spares_let_go(heap *h, slab *s) {
-  size_t bytes = 0;
-  for (slab *next; s; s = next) {
-    next = s->queued;
-    bytes += s->slices * SLICE_SIZE;
+/* On their way back, from any heap, where a child of fork finds them. Guarded by LOCK_META. */
+static slab *leaving;
+
+static slab *leaving_pop(void) {
+  lock_take(LOCK_META);
+  slab *s = leaving;
+  leaving = s ? s->queued : NULL;
+  lock_drop(LOCK_META);
+  return s;
+}
+
+/* Of the class at most so many slices, and all but one slab or all. */
+static void spares_leave(heap *h, unsigned size_class, bool but_one, size_t slices) {
+  lock_take(LOCK_META);
+  slab *first = spares_out(h, size_class), *s = first && but_one ? first->queued : first;
+  while (s && slices) {
+    slab *next = s->queued;
+    slices -= min_size(slices, s->slices);
     sub_relaxed(&h->spared, s->slices);
+    s->queued = leaving;
+    leaving = s;
+    s = next;
+  }
+  if (first && but_one) {
+    first->queued = s;
+    store_release(&h->spare[size_class], first);
+  }
+  lock_drop(LOCK_META);
+}
+
+internal size_t spares_finish(void) {
+  size_t bytes = 0;
+  for (slab *s; (s = leaving_pop());) {
+    bytes += s->slices * SLICE_SIZE;
     spare_let_go(s);
   }
   return bytes;
@@ -82,20 +105,11 @@ internal void spare_keep_wanted(heap *h, slab *s) {
 
 /* Lets go of spares beyond one of each class, until that makes so many slices. */
 static void spares_reduce(heap *h, size_t slices) {
-  size_t done = 0;
-  for (unsigned c = 0; c < CLASS_COUNT && done < slices; c++) {
-    slab *s = spares_out(h, c), *rest = s ? s->queued : NULL;
-    if (!s)
-      continue;
-    while (rest && done < slices) {
-      slab *next = rest->queued;
-      rest->queued = NULL;
-      done += spares_let_go(h, rest) / SLICE_SIZE;
-      rest = next;
+  for (unsigned c = 0; c < CLASS_COUNT && slices; c++)
+    if (load_relaxed(&h->spare[c])) {
+      spares_leave(h, c, true, slices);
+      slices -= min_size(slices, spares_finish() / SLICE_SIZE);
     }
-    s->queued = rest;
-    store_release(&h->spare[c], s);
-  }
 }
 
 internal void spares_make_room(heap *h, size_t slices) {
@@ -121,7 +135,6 @@ static bool is_in_order(const slab *s) {
 static void order_anew(slab *s) {
   if (s->block_size > ORDERED_MOST || is_in_order(s))
     return;
-  discharge(s);
   s->free = NULL;
   store_relaxed(&s->threaded, 0);
   store_relaxed(&s->purged, 0);
@@ -132,7 +145,8 @@ internal slab *spare_take(heap *h, unsigned size_class) {
   slab *s = spare_pop(h, size_class);
   if (s) {
     h->misses = 0;
-    order_anew(s);
+    if (!load_relaxed(&h->account)) /* which would count memory as new that was never given back */
+      order_anew(s);
     return s;
   }
   if (h->let_go && !load_relaxed(&h->account)) {
@@ -155,8 +169,8 @@ internal void spares_upkeep(heap *h) {
 }
 
 internal size_t spares_give_back(heap *h) {
-  size_t bytes = 0;
   for (unsigned c = 0; c < CLASS_COUNT; c++)
-    bytes += spares_let_go(h, spares_out(h, c));
-  return bytes;
+    if (load_relaxed(&h->spare[c]))
+      spares_leave(h, c, false, SIZE_MAX);
+  return spares_finish();
 }

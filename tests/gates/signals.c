@@ -10,14 +10,14 @@
 enum { SIGNALS = 40000 };
 
 static atomic_int handled;
-static void *handlers[3];
+static void *handlers[4];
 static unsigned turn;
 
 static void handler(int number) {
-  static const size_t sizes[3] = {200, 6000, 700000};
+  static const size_t sizes[4] = {200, 6000, 10000, 700000};
   (void)number;
   int saved = errno;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     free(handlers[i]);
     handlers[i] = malloc(sizes[i]);
     touch(handlers[i], handlers[i] ? 1 : 0);

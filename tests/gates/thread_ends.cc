@@ -46,6 +46,22 @@ struct local {
 };
 static thread_local local mine;
 
+/* Allocates in the last round only. */
+static pthread_key_t late_key;
+static void late(void *p) {
+  auto left = reinterpret_cast<intptr_t>(p) - 1;
+  if (left > 0)
+    CHECK(pthread_setspecific(late_key, reinterpret_cast<void *>(left)) == 0, "setspecific");
+  else
+    free(malloc(100));
+}
+
+static void *allocates_late(void *argument) {
+  free(malloc(100)); /* and before */
+  CHECK(pthread_setspecific(late_key, reinterpret_cast<void *>(PTHREAD_DESTRUCTOR_ITERATIONS)) == 0, "setspecific");
+  return argument;
+}
+
 static void *body(void *argument) {
   mine.strings.assign(20, std::string(300, 'a'));
   for (int key = 0; key < KEYS; key++) {
@@ -57,7 +73,7 @@ static void *body(void *argument) {
         "setspecific");
   return argument;
 }
-static void run(int threads) {
+static void run(int threads, void *(*body)(void *)) {
   for (int i = 0; i < threads; i += 4) {
     pthread_t four[4];
     for (auto &t : four)
@@ -71,9 +87,11 @@ int main() {
   gate_begin(300);
   for (auto &key : keys)
     CHECK(pthread_key_create(&key, destroy) == 0, "key");
-  run(2000);
+  CHECK(pthread_key_create(&late_key, late) == 0, "key");
+  run(2000, body);
   size_t before = resident_kib();
-  run(8000);
+  run(8000, body);
+  run(2000, allocates_late);
   size_t after = resident_kib();
   CHECK(destroyed == 10000 * KEYS * PTHREAD_DESTRUCTOR_ITERATIONS, "%d destructors ran",
         destroyed);

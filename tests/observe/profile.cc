@@ -2,6 +2,7 @@
 #include "profile.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -295,6 +296,60 @@ TEST(Profile, GoesOnInAForkedChild) {
   masu_profile_stop();
 }
 #endif
+
+TEST(Profile, KeepsABlockThatCannotGrow) {
+  ASSERT_EQ(masu_profile_start(1), 0);
+  void *p = masu_malloc(1 << 20);
+  masu_profile_figures before = read_profile();
+  EXPECT_EQ(masu_realloc(p, size_t{1} << 45), nullptr);
+  masu_profile_figures after = read_profile();
+  EXPECT_EQ(after.live, before.live);
+  EXPECT_EQ(after.in_use, before.in_use);
+  masu_free(p);
+  EXPECT_EQ(read_profile().live, before.live - 1);
+  masu_profile_stop();
+}
+
+/* A sample is worth less than a block that is to be had. */
+static void malloc_where_samples_find_no_room() {
+  struct block {
+    block *next;
+  } *all = nullptr, *kept = nullptr;
+  rlimit limit;
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = 256 << 20;
+  if (setrlimit(RLIMIT_AS, &limit) != 0)
+    _exit(2);
+  while (auto *b = static_cast<block *>(masu_malloc(64)))
+    b->next = all, all = b;
+  for (unsigned i = 0; all; i++) {
+    block *b = all;
+    all = b->next;
+    if (i % 2)
+      b->next = kept, kept = b;
+    else
+      masu_free(b);
+  }
+  masu_profile_start(1);
+  for (int i = 0; i < 10000; i++)
+    if (!masu_malloc(64))
+      _exit(3);
+  _exit(0);
+}
+
+TEST(Profile, TakesNoMemoryThatTheProgramNeeds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "limits on address space mean nothing here";
+#endif
+  ASSERT_EQ(masu_profile_start(1 << 30), 0); /* its own memory */
+  pid_t child = fork();
+  if (child == 0)
+    malloc_where_samples_find_no_room();
+  int status;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  masu_profile_stop();
+}
 
 TEST(Profile, WritesNothingWhereItMayNot) {
   ASSERT_EQ(masu_profile_start(1000), 0);

@@ -483,7 +483,7 @@ static void flushing_empties_the_hands(void **state) {
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     assert_null(owner->hot.hand[c]);
   assert_sound();
-  for (unsigned c = 0; c < CLASS_WIDE; c++) {
+  for (unsigned c = 0; c < first_wide(); c++) {
     slab *s = CONTAINER_OF(owner->avail[c].next, slab, avail);
     assert_true(heap_slab_is_alone(owner, s));
     assert_int_equal(need_of(s), c == class_of(64)); /* nothing else was out */

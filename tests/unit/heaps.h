@@ -29,7 +29,8 @@ static inline void give(heap *h, void *p) {
   slab *s = map_entry_descriptor(e);
   block *b = p;
   if (map_entry_tag(e) != h->hot.tag) {
-    outbox_send(h, s, b);
+    if (!outbox_send_along(h, s, b))
+      outbox_send(h, s, b);
     return;
   }
   b->next = s->free;
@@ -122,6 +123,8 @@ static inline void take_blocks(unsigned count) {
   for (unsigned i = 0; i < count; i++)
     assert_non_null(blocks[i] = take(owner, CLASS));
 }
+
+static inline unsigned first_wide(void) { return class_of(WIDE_ABOVE) + 1; }
 
 static inline void give_blocks(unsigned first, unsigned count) {
   for (unsigned i = first; i < first + count; i++)

@@ -208,8 +208,13 @@ static void use_up_all_tags(void) {
     REQUIRE(h->hot.tag >= TAG_FIRST_HEAP && !seen[h->hot.tag]);
     seen[h->hot.tag] = 1;
   }
+  unsigned left = 0;
   for (unsigned tag = TAG_FIRST_HEAP; tag < TAG_FIRST_LIMB; tag++)
-    REQUIRE(seen[tag]);
+    left += !seen[tag];
+  REQUIRE(left == 2);
+  const heap *orphan = roster_orphan(), *sampled = roster_sampled(NULL);
+  REQUIRE(orphan && sampled && orphan != sampled);
+  REQUIRE(!seen[orphan->hot.tag] && !seen[sampled->hot.tag]);
   REQUIRE(roster_join(NULL) == NULL);
 }
 
@@ -377,6 +382,22 @@ static void the_child_of_a_fork(void) {
   REQUIRE(busy->sealed && roster_join(NULL) != NULL);
 }
 
+static void a_childs_samples_come_from_a_sound_heap(void) {
+  account a = {.hard = SIZE_MAX, .soft = SIZE_MAX}, b = a;
+  heap *own = roster_join(NULL), *limb = roster_join(&a);
+  REQUIRE(own && limb);
+  roster_release_account(&a); /* while another thread has the limb */
+  REQUIRE(limb->is_blank && !limb->is_parked);
+  roster_fork_child(own);
+  REQUIRE(roster_sampled(&b) == limb);
+  REQUIRE(!limb->needs_repair);
+}
+
+static void blank_limbs_need_no_repair(void **state) {
+  (void)state;
+  in_child(a_childs_samples_come_from_a_sound_heap);
+}
+
 static void what_a_child_finds(void **state) {
   unsigned c = class_of(64);
   (void)state;
@@ -466,16 +487,6 @@ static void after_an_instruction(int signal) {
   children++;
   bad_children += status != 0;
 }
-
-/* Sets or clears the trap flag, below the red zone. */
-#define STEP_BY_STEP                                                              \
-  __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; " \
-                   "lea 128(%%rsp), %%rsp" ::                                     \
-                       : "memory", "cc")
-#define AT_FULL_SPEED                                                               \
-  __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; " \
-                   "lea 128(%%rsp), %%rsp" ::                                       \
-                       : "memory", "cc")
 
 static void take_by_steps(int i) {
   STEP_BY_STEP;
@@ -660,6 +671,7 @@ int main(void) {
       TEST(when_memory_runs_out),         TEST(parked_heaps_are_tidied),
       TEST(heaps_in_use_are_not_tidied),  TEST(each_heap_is_visited_once),
       TEST(the_orphan_heap_is_nobodys),   TEST(what_a_child_finds),
+      TEST(blank_limbs_need_no_repair),
 #ifdef __x86_64__
       TEST(a_child_of_every_instruction),
 #endif

@@ -1,6 +1,9 @@
 #include "heaps.h"
 
+#include "os/lock.h"
 #include "os/os.h"
+
+#include <signal.h>
 
 static void one_more_empty_slab_is_kept(void **state) {
   (void)state;
@@ -124,7 +127,7 @@ static void a_spare_is_in_order_again(void **state) {
 
 static void empty_wide_slabs_make_room(void **state) {
   (void)state;
-  unsigned first = CLASS_WIDE, second = CLASS_WIDE + 3;
+  unsigned first = first_wide(), second = first_wide() + 3;
   give(owner, take(owner, first));
   assert_int_equal(slices_used(), class_slices(first));
   void *p = take(owner, second);
@@ -140,7 +143,7 @@ static void empty_wide_slabs_make_room(void **state) {
 
 static void unless_they_are_wanted_again_and_again(void **state) {
   (void)state;
-  unsigned first = CLASS_WIDE, second = CLASS_WIDE + 3, made = 0;
+  unsigned first = first_wide(), second = first_wide() + 3, made = 0;
   owner->tidied = os_now_ms();
   for (unsigned i = 0; i < 1000; i++) {
     uint32_t before = slices_used();
@@ -155,10 +158,67 @@ static void unless_they_are_wanted_again_and_again(void **state) {
 /* Small ones stay: they hold a few pages, and are made again at once. */
 static void small_ones_do_not(void **state) {
   (void)state;
-  give(owner, take(owner, CLASS_WIDE - 1));
+  give(owner, take(owner, first_wide() - 1));
   give(owner, take(owner, CLASS_COUNT - 1));
-  assert_false(list_empty(&owner->avail[CLASS_WIDE - 1]));
+  assert_false(list_empty(&owner->avail[first_wide() - 1]));
 }
+
+#ifdef __x86_64__
+
+/* A signal handler takes a block from the hand of the class that makes room, at one instruction of a
+ * hundred and fifty in turn. */
+enum { MOMENTS = 150 };
+static unsigned instructions, handler_comes_at;
+static block *of_the_handler;
+
+static void handler_takes_a_block(int signal) {
+  (void)signal;
+  block **hand = &owner->hot.hand[first_wide()];
+  if (++instructions != handler_comes_at || !*hand)
+    return;
+  of_the_handler = *hand;
+  *hand = of_the_handler->next;
+  memset(of_the_handler, 0xff, sizeof(block));
+}
+
+static void make_room_while_a_handler_comes(unsigned at) {
+  enum { COUNT = 8 };
+  for (unsigned i = 0; i < COUNT; i++)
+    blocks[i] = take(owner, first_wide());
+  give_blocks(0, COUNT);
+  give(owner, take(owner, first_wide())); /* the others are in the hand */
+  instructions = 0;
+  handler_comes_at = at;
+  of_the_handler = NULL;
+  STEP_BY_STEP;
+  void *p = take(owner, first_wide() + 3);
+  AT_FULL_SPEED;
+  assert_sound();
+  if (of_the_handler) {
+    assert_int_equal(slab_of(of_the_handler)->size_class, first_wide());
+    give(owner, of_the_handler);
+  }
+  give(owner, p);
+  heap_flush(owner);
+  heap_tidy(owner);
+}
+
+static void a_handlers_block_is_its_own(void **state) {
+  unsigned taken = 0;
+  (void)state;
+  if (SANITIZED)
+    skip();
+  signal(SIGTRAP, handler_takes_a_block);
+  make_room_while_a_handler_comes(0);
+  for (unsigned i = 1, all = instructions; i <= MOMENTS; i++) {
+    make_room_while_a_handler_comes(i * all / MOMENTS);
+    taken += of_the_handler != NULL;
+  }
+  signal(SIGTRAP, SIG_DFL);
+  assert_in_range(taken, 1, MOMENTS - 1);
+}
+
+#endif
 
 /* ---- While the helper takes them ---- */
 
@@ -191,6 +251,40 @@ static void a_spare_belongs_to_who_takes_it(void **state) {
   run_anywhere();
 }
 
+static void *give_all_back(void *unused) {
+  (void)unused;
+  heap_give_back_spares(owner);
+  return NULL;
+}
+
+/* The thread that gives them back is not in the child; one slab may be lost with it. */
+static void a_child_of_fork_finds_what_is_on_its_way(void **state) {
+  enum { SLABS = 20 };
+  pthread_t helper;
+  (void)state;
+  for (int round = 0; round < 3; round++) {
+    take_blocks(SLABS * PER_SLAB);
+    give_blocks(0, SLABS * PER_SLAB);
+  }
+  lock_take(LOCK_SUPPLY); /* nothing gets there */
+  assert_int_equal(pthread_create(&helper, NULL, give_all_back, NULL), 0);
+  while (spare_of(owner, CLASS))
+    sched_yield();
+  lock_take(LOCK_META);
+  pid_t child = _Fork();
+  lock_drop(LOCK_META);
+  lock_drop(LOCK_SUPPLY);
+  if (child == 0) {
+    alarm(300);
+    heap_give_back_spares(owner);
+    _exit(slices_used() > 2);
+  }
+  pthread_join(helper, NULL);
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(one_more_empty_slab_is_kept),
@@ -203,7 +297,11 @@ int main(void) {
       TEST(empty_wide_slabs_make_room),
       TEST(unless_they_are_wanted_again_and_again),
       TEST(small_ones_do_not),
+#ifdef __x86_64__
+      TEST(a_handlers_block_is_its_own),
+#endif
       TEST(a_spare_belongs_to_who_takes_it),
+      TEST(a_child_of_fork_finds_what_is_on_its_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,21 @@ __attribute__((unused)) static void unlock_in_memory(void *p, size_t size) {
   syscall(SYS_munlock, p, size);
 }
 
+/* ---- Single steps ---- */
+
+#ifdef __x86_64__
+/* From here on, or no more, SIGTRAP comes after each instruction. Sets or clears the trap flag, below
+ * the red zone. */
+#define STEP_BY_STEP                                                              \
+  __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; " \
+                   "lea 128(%%rsp), %%rsp" ::                                     \
+                       : "memory", "cc")
+#define AT_FULL_SPEED                                                               \
+  __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; " \
+                   "lea 128(%%rsp), %%rsp" ::                                       \
+                       : "memory", "cc")
+#endif
+
 /* ---- Time and chance ---- */
 
 __attribute__((unused)) static uint64_t clock_ms(clockid_t clock) {
