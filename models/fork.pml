@@ -78,16 +78,14 @@ end:
   :: atomic { step == COUNTING -> step = NIL; free_count(0) }
   :: atomic { step == ENTERING -> ENTER(0); step = ENTERED }
   :: atomic { step == ENTERED -> free_event(0) }
-  /* heap_hand_back: the block is in two places for a moment. */
-  :: atomic {
-       step == ENTERING && CAN_HAND_BACK ->
-#ifndef MISTAKE_HAND_BACK_NOT_BUSY
-       ENTER(0);
+  /* heap_hand_back, which is not marked busy: for a moment the blocks are in no place. */
+#ifdef MISTAKE_HAND_BACK_HAND_FIRST
+  :: atomic { step == ENTERING && CAN_HAND_BACK -> hand[0] = first_free[t]; step = HANDING }
+  :: atomic { step == HANDING -> hand_back_from(); hand_back_to(0); step = NIL }
+#else
+  :: atomic { step == ENTERING && CAN_HAND_BACK -> hand_back_from(); step = HANDING }
+  :: atomic { step == HANDING -> hand_back_to(0); step = NIL }
 #endif
-       hand[0] = first_free[t];
-       step = HANDING
-     }
-  :: atomic { step == HANDING -> hand_back(0); b = 0; t = 0; step = OUT }
 #ifdef MISTAKE_BUSY_CLEARED_EARLY
   :: atomic {
        step == TAKING && state[t] == OPEN && first_free[t] ->
@@ -111,21 +109,21 @@ end:
   od
 }
 
-/* Each block waits in the slot for a moment. */
+/* A block waits in the slot, and the heap with it, until the slot is emptied in a slow path. */
 proctype sender() provided (!child) {
   PUBLISH_LOCALS;
   byte b;
 end:
   do
+  :: atomic { ANY_HELD && !slot -> TAKE_HELD; slot = b; b = 0 }
   :: atomic {
-       ANY_HELD ->
+       slot ->
 #ifndef MISTAKE_SLOT_WITHOUT_BUSY
        ENTER(1);
 #endif
-       TAKE_HELD
+       b = slot;
+       mail_see(1, b, b)
      }
-     slot = b;
-     atomic { mail_see(1, b, b) }
      outbox_deliver(1, b, b, 1);
      slot = NIL;
      atomic { busy[1] = false; b = 0 }
@@ -149,7 +147,14 @@ proctype child_sender() provided (child && !locked[ROSTER]) {
   byte b;
 end:
   do
-  :: atomic { ANY_HELD -> TAKE_HELD; sending = true; mail_see(2, b, b) }
+  :: atomic {
+       if
+       :: ANY_HELD -> TAKE_HELD
+       :: slot && !sealed[1] -> b = slot; slot = NIL /* who joined that heap sends what waits */
+       fi;
+       sending = true;
+       mail_see(2, b, b)
+     }
      outbox_deliver(2, b, b, 1);
      atomic { b = 0; sending = false }
   od

@@ -562,15 +562,20 @@ inline slab_bury(h, s) {
 
 /* heap_hand_back: the first of the list goes to the hand, for which the program has
  * asked or not; or the whole list. */
-inline hand_back(h) {
-  hand[h] = first_free[t];
+inline hand_back_from() {
+  b = first_free[t];
   if
-  :: first_free[t] = next[hand[h]];
-     next[hand[h]] = NIL;
+  :: first_free[t] = next[b];
+     next[b] = NIL;
      need[t] = 1
   :: first_free[t] = NIL;
      need[t] = threaded[t]
   fi
+}
+
+inline hand_back_to(h) {
+  hand[h] = b;
+  b = 0; t = 0
 }
 
 /* heap_slab_event. An OPEN slab with need 0 has no block outside, so nobody else looks
@@ -580,7 +585,7 @@ inline free_event(h) {
   :: ON_AVAIL(h, t) && reserve[t] -> b = 0; step = THINNED
   :: else ->
   if
-  :: ON_AVAIL(h, t) && ALONE(h, t) && !hand[h] && !ending -> hand_back(h); b = 0; t = 0; DONE
+  :: ON_AVAIL(h, t) && ALONE(h, t) && !hand[h] && !ending -> hand_back_from(); hand_back_to(h); DONE
   :: ON_AVAIL(h, t) && ALONE(h, t) -> b = 0; t = 0; DONE /* the only open slab stays */
   :: ON_AVAIL(h, t) && NOT_ALONE(h, t) ->
      slab_retire(h, t);
