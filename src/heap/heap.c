@@ -15,6 +15,8 @@ enum {
   ROTATIONS = 4,     /* slabs with few free blocks passed over in a refill */
   PLENTY = 32,       /* free blocks that are never few */
   SPARSE_DELAYS = 4, /* purge delays that a sparse slab waits */
+  LARGER_BLOCKS = 32,
+  LARGER_SLICES = 16,
 };
 #define UPKEEP_PURGE (256 * KIB)
 
@@ -83,7 +85,7 @@ static void slab_retire(heap *h, slab *s) {
 static bool slab_park(heap *h, slab *s) {
   if (!mail_park(s))
     return false;
-  h->full[s->size_class]++;
+  h->full[s->size_class] += s->slices;
   set_reserve(s, s->threaded - slab_wake(s));
   set_need(s, slab_wake(s));
   list_remove(&s->avail);
@@ -230,7 +232,7 @@ static void slab_thinned(heap *h, slab *s) {
 
 /* It is not full any more. */
 static void count_opened(heap *h, const slab *s) {
-  h->full[s->size_class] -= h->full[s->size_class] > 0;
+  h->full[s->size_class] -= (uint32_t)min_size(h->full[s->size_class], s->slices);
 }
 
 /* Some blocks of a PARKED slab are free again. If it is QUEUED by now, the queue
@@ -387,7 +389,7 @@ static block *refill_from_open(heap *h, unsigned size_class, uint32_t *count) {
 /* A class that has filled as much as a huge page will fill the next slab as well. Of blocks above a
  * page the program may not touch all. */
 static bool is_dense(const heap *h, unsigned size_class) {
-  return h->full[size_class] * class_slices(size_class) >= HUGE_SLICES && class_size(size_class) <= os_page();
+  return h->full[size_class] >= HUGE_SLICES && class_size(size_class) <= os_page();
 }
 
 static uint32_t chain_length(const block *b) {
@@ -427,11 +429,27 @@ static void wide_collect(heap *h) {
   }
 }
 
+/* Each slab is parked, opened and emptied at a cost, however few blocks it has: a class that has filled
+ * many gets larger ones, up to a fourth of what it has filled. Not out of memory that was
+ * prepared for slabs as they are else. */
+static unsigned slices_of_next(const heap *h, unsigned size_class) {
+  unsigned least = class_slices(size_class), slices = least;
+  size_t most = min_size(LARGER_SLICES, h->full[size_class] / 4);
+  while (slices + least <= most && slices * SLICE_SIZE < LARGER_BLOCKS * class_size(size_class))
+    slices += least;
+  return UNLIKELY(supply_is_prewarmed()) ? least : slices;
+}
+
 static slab *slab_find(heap *h, unsigned size_class) {
   slab *s = spare_take(h, size_class);
   if (!s && class_size(size_class) > WIDE_ABOVE)
     wide_collect(h);
-  return s ? s : slab_make(size_class, h, h->hot.tag, is_dense(h, size_class));
+  if (s)
+    return s;
+  unsigned slices = slices_of_next(h, size_class), least = class_slices(size_class);
+  bool dense = is_dense(h, size_class);
+  s = slab_make(size_class, slices, h, h->hot.tag, dense);
+  return s || slices == least ? s : slab_make(size_class, least, h, h->hot.tag, dense);
 }
 
 static block *refill_from_slabs(heap *h, unsigned size_class, uint32_t *count) {

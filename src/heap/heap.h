@@ -76,7 +76,7 @@ typedef struct heap {
   uint32_t let_go;    /* since the last upkeep */
   uint32_t collected; /* slabs, since the last upkeep: see spare_keep_wanted */
   uint32_t misses; /* slabs made since a spare was last used: its time may be over */
-  uint16_t full[CLASS_COUNT]; /* slabs that are parked or queued; fork may leave it wrong */
+  uint32_t full[CLASS_COUNT]; /* slices of slabs that are parked or queued; fork may leave it wrong */
   struct heap_budget *budget; /* NULL until somebody looks at allocations */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */

@@ -1,7 +1,7 @@
 /* sizes: the size classes of small blocks.
  *
  * 8 bytes, then steps of 16 up to 64, then four classes in every doubling up to
- * 256 KiB: at most 15 bytes are lost up to 64, at most 20 % above. A slab of a class
+ * 256 KiB: at most 15 bytes are lost up to 64, at most 20 % above. The least slab of a class
  * has as many slices as it takes for at least 4 blocks and a tail of at most 1/32.
  * A block is aligned to the largest power of two that divides its class's size.
  *
@@ -21,7 +21,7 @@
 #include "base/bits.h"
 #include "pages/slice.h"
 
-/* X(class, size of the class below, size, slices of a slab) */
+/* X(class, size of the class below, size, slices of its least slab) */
 #define TABLE_CLASSES(X)                                                       \
   X(0, 0, 8, 1) \
   X(1, 8, 16, 1) \
@@ -93,7 +93,7 @@ enum {
 typedef struct class_tables {
   _Alignas(CLASS_PAGE) uint16_t by_step[TABLE_MAX / CLASS_STEP + 1];
   uint32_t sizes[CLASS_COUNT];
-  uint8_t slices[CLASS_COUNT]; /* of a slab */
+  uint8_t slices[CLASS_COUNT]; /* of its least slab */
 } class_tables;
 internal_data class_tables class_table;
 
@@ -116,7 +116,7 @@ static inline unsigned class_of(size_t size) {
 static inline size_t class_size(unsigned c) { return class_table.sizes[c]; }
 static inline unsigned class_slices(unsigned c) { return class_table.slices[c]; }
 
-/* Blocks in a slab of the class. */
+/* Blocks in the least slab of the class. */
 static inline unsigned class_capacity(unsigned c) {
   return (unsigned)(class_slices(c) * SLICE_SIZE / class_size(c));
 }

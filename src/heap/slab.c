@@ -106,9 +106,8 @@ static bool reset_bits(slab *s) {
   return s->bits != NULL;
 }
 
-internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag, bool dense) {
+internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owner, map_tag tag, bool dense) {
   run r;
-  unsigned slices = class_slices(size_class);
   slab *s = slab_descriptor_take(SLAB_SMALL);
   if (!s)
     return NULL;
@@ -121,7 +120,7 @@ internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag, b
   s->page = r.page;
   store_relaxed(&s->slices, r.slices);
   store_relaxed(&s->block_size, class_size(size_class));
-  store_relaxed(&s->capacity, (uint16_t)class_capacity(size_class));
+  store_relaxed(&s->capacity, (uint16_t)(slices * SLICE_SIZE / class_size(size_class)));
   store_relaxed(&s->size_class, (uint8_t)size_class);
   store_relaxed(&s->owner, owner);
   mail_init(s);

@@ -92,9 +92,9 @@ typedef struct slab {
 
 _Static_assert(sizeof(slab) == 128, "two cache lines");
 
-/* A slab of the class for `owner`, OPEN, nothing threaded, with its pagemap entries. dense:
- * nearly all of it will be used. NULL: out of memory. */
-internal slab *slab_make(unsigned size_class, struct heap *owner, map_tag tag, bool dense);
+/* A slab of the class for `owner`, OPEN, nothing threaded, with its pagemap entries. slices: those of
+ * the class or a multiple. dense: nearly all of it will be used. NULL: out of memory. */
+internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owner, map_tag tag, bool dense);
 /* What of a slab remains to be returned when its descriptor may be gone already. */
 static inline run slab_run(const slab *s) {
   return (run){s->start, s->page, s->slices, false};

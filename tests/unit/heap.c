@@ -409,6 +409,26 @@ static void a_slab_with_enough_is_not(void **state) {
   give_blocks(1064, 984);
 }
 
+/* Of as many blocks as are enough, and never much beside what the class has filled. */
+static void a_class_that_fills_many_slabs_gets_larger_ones(void **state) {
+  enum { MANY = 64 * PER_SLAB };
+  unsigned slices = 0, largest = 0;
+  const slab *last = NULL;
+  (void)state;
+  take_blocks(MANY);
+  for (unsigned i = 0; i < MANY; i++) {
+    const slab *s = slab_of(blocks[i]);
+    if (s == last)
+      continue;
+    assert_true(s->slices == 1 || s->slices <= slices / 4);
+    slices += s->slices;
+    largest = s->slices > largest ? s->slices : largest;
+    last = s;
+  }
+  assert_int_equal(largest * SLICE_SIZE, 32 * SIZE);
+  give_blocks(0, MANY);
+}
+
 /* Of blocks that are larger than a page the program may not touch all. */
 static void a_class_that_fills_huge_pages_gets_them(void **state) {
   enum { SLABS = HUGE_SLICES + 8, WIDE = SLABS * PER_SLAB, SMALL = SLABS * 16 };
@@ -814,6 +834,7 @@ int main(void) {
       TEST(a_block_at_hand_keeps_the_slab),
       TEST(a_slab_with_few_free_blocks_is_passed_over),
       TEST(a_slab_with_enough_is_not),
+      TEST(a_class_that_fills_many_slabs_gets_larger_ones),
       TEST(a_class_that_fills_huge_pages_gets_them),
       TEST(upkeep_minds_the_clock),
       TEST(tidying_takes_in_everything),

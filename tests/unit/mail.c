@@ -36,7 +36,7 @@ static block *blocks[8192];
 
 static int make(unsigned size_class) {
   alarm(300);
-  s = slab_make(size_class, owner, TAG, false);
+  s = slab_make(size_class, class_slices(size_class), owner, TAG, false);
   assert_non_null(s);
   for (uint32_t n = 0, step; (step = slab_unthreaded_step(s));)
     for (block *b = slab_thread(s, step); b; b = b->next)

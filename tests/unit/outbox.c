@@ -33,8 +33,8 @@ static void blocks_travel_in_batches(void **state) {
 
 /* More slabs than slots: what stood in the slot goes out. */
 static void slabs_share_slots(void **state) {
-  enum { SLABS = 2 * SLOT_COUNT, EACH = 16 };
-  unsigned c = class_of(4096);
+  enum { SLABS = 2 * SLOT_COUNT, EACH = 32 };
+  unsigned c = class_of(2048);
   (void)state;
   for (unsigned i = 0; i < SLABS * EACH; i++)
     assert_non_null(blocks[i] = take(owner, c));

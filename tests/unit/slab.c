@@ -37,7 +37,7 @@ static int end(void **state) {
 }
 
 static slab *make(unsigned size_class) {
-  slab *s = slab_make(size_class, owner, TAG, false);
+  slab *s = slab_make(size_class, class_slices(size_class), owner, TAG, false);
   assert_non_null(s);
   return s;
 }
@@ -265,14 +265,14 @@ static void run_out(void) {
   static slab *made[4000];
   size_t n = 0;
   limit_address_space(16 * MIB);
-  while (n < 4000 && (made[n] = slab_make(class_of(4096), owner, TAG, false)))
+  while (n < 4000 && (made[n] = slab_make(class_of(4096), 1, owner, TAG, false)))
     n++;
   REQUIRE(n > 20 && n < 4000);
   REQUIRE(descriptors_in_use() == n); /* those of failed attempts came back */
   REQUIRE(supply_check() == 0);
   REQUIRE(supply_figures_now().used == n * SLICE_SIZE);
   unlimit_address_space();
-  REQUIRE((made[n++] = slab_make(class_of(4096), owner, TAG, false)) != NULL);
+  REQUIRE((made[n++] = slab_make(class_of(4096), 1, owner, TAG, false)) != NULL);
   while (n-- > 0)
     slab_release(made[n]);
   REQUIRE(descriptors_in_use() == 0);

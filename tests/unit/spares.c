@@ -59,7 +59,7 @@ static void spares_are_given_back(void **state) {
 }
 
 static void slabs_that_come_and_go_are_spared_for_a_while(void **state) {
-  enum { SLABS = 10 };
+  enum { SLABS = 8 };
   (void)state;
   for (int round = 0; round < 3; round++) {
     take_blocks(SLABS * PER_SLAB);
@@ -259,7 +259,7 @@ static void *give_all_back(void *unused) {
 
 /* The thread that gives them back is not in the child; one slab may be lost with it. */
 static void a_child_of_fork_finds_what_is_on_its_way(void **state) {
-  enum { SLABS = 20 };
+  enum { SLABS = 8 };
   pthread_t helper;
   (void)state;
   for (int round = 0; round < 3; round++) {

@@ -49,7 +49,7 @@ static bool thread_some(slab *s) {
 }
 
 static slab *make(unsigned size_class, bool whole) {
-  slab *s = slab_make(size_class, owner, TAG, false);
+  slab *s = slab_make(size_class, class_slices(size_class), owner, TAG, false);
   assert_non_null(s);
   memset(out, 0, sizeof out);
   while (thread_some(s) && whole)
