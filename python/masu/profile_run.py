@@ -77,9 +77,14 @@ class Taken:
     """The folder, if something is still in it."""
 
 
-def folder_for(program: str, beside: Path | None) -> Path:
-    """Where the processes write; None: the system's folder for such."""
-    return Path(tempfile.mkdtemp(prefix=f"{os.path.basename(program)}.", suffix=".profile", dir=beside)).resolve()
+def beside(output: Path) -> Path | None:
+    """The folder for what comes with it; None: it is a device or the like."""
+    return output.parent if output.is_file() or not output.exists() else None
+
+
+def folder_for(program: str, inside: Path | None) -> Path:
+    """Where the processes write; None: in the system's folder for such."""
+    return Path(tempfile.mkdtemp(prefix=f"{os.path.basename(program)}.", suffix=".profile", dir=inside)).resolve()
 
 
 def run(
@@ -92,18 +97,18 @@ def run(
     while (running := _running(folder)) and time.monotonic() < until:
         time.sleep(POLL_S)
     taken = Taken(status, running=running)
-    beside = output.parent if output else Path()
+    others = (output and beside(output)) or Path()
     found = _written(folder, kind)
     for last in sorted(_last(found), key=lambda w: (w.process != process, w.process)):
         own = last.process == process
         if own:
             taken.own, taken.at_end = True, not last.number
-        path = output if own and output else beside / f"{last.program}.{last.process}.{last.kind}.pb.gz"
+        path = output if own and output else others / f"{last.program}.{last.process}.{last.kind}.pb.gz"
         profile = _take(last, path, taken, keep=keep, even_empty=own)
         if profile:
             taken.files.append((path, kind.make(profile)))
     for one in set(found).difference(_last(found)) if keep_all else ():
-        if _take(one, beside / f"{one.path.name}.gz", taken, keep=keep, even_empty=True):
+        if _take(one, others / f"{one.path.name}.gz", taken, keep=keep, even_empty=True):
             taken.numbered += 1
     if not taken.running and not taken.problems:
         shutil.rmtree(folder, ignore_errors=True)

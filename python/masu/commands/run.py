@@ -142,14 +142,14 @@ def _is_elf(path: str) -> bool:
 # ---- With a profile ----
 
 
-def _run_observed(path: str, argv: list, environment: dict, options: list, beside: Path | None, **how):
-    """Of all that the program and its processes write what there is to take, in a folder beside the result."""
+def _run_observed(path: str, argv: list, environment: dict, options: list, inside: Path | None, **how):
+    """Of all that the program and its processes write what there is to take. inside: where their folder is made."""
     from masu import profile_run as profiling
 
     try:
-        folder = profiling.folder_for(argv[0], beside)
+        folder = profiling.folder_for(argv[0], inside)
     except OSError as error:
-        fail(f"{beside or tempfile.gettempdir()}: {error.strerror}", MASU_FAILED)
+        fail(f"{inside or tempfile.gettempdir()}: {error.strerror}", MASU_FAILED)
     environment["MASU_PROFILE"] = str(folder)
     _join(environment, "MASU_OPTIONS", ",", options, first=False)
 
@@ -188,8 +188,10 @@ def _profiler_options(kind: str, rate, when: list) -> list:
 
 
 def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
-    beside = output.parent if output else Path.cwd()
-    taken = _run_observed(path, argv, environment, _profiler_options(kind, rate, when), beside, output=output, keep_all=bool(when))
+    from masu.profile_run import beside
+
+    inside = beside(output) if output else Path.cwd()
+    taken = _run_observed(path, argv, environment, _profiler_options(kind, rate, when), inside, output=output, keep_all=bool(when))
     if not reached_by_none or taken.files:
         _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
     raise SystemExit(_status(taken))
@@ -284,9 +286,9 @@ def _suppressions(path: Path | None):
 
 def _run_for_leaks(path: str, argv: list, environment: dict, output, rules, reached_by_none: bool) -> NoReturn:
     from masu.leaks import leaks
-    from masu.profile_run import Kind
+    from masu.profile_run import Kind, beside
 
-    taken = _run_observed(path, argv, environment, ["leaks"], output.parent if output else None,
+    taken = _run_observed(path, argv, environment, ["leaks"], output and beside(output),
                           output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
     if not reached_by_none or taken.files:
         _tell_problems(argv[0], taken, "was not checked for leaks")
