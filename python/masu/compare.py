@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -17,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
-from masu.measuring.rounds import Row, check_one, own_figures, own_rows
+from masu.measuring.rounds import Row, differing, own_figures, own_rows
 from masu.messages import Problem
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 30
@@ -35,7 +36,7 @@ class Run:
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Seconds since the start, and MiB resident in the program and its children."""
     own: dict = field(default_factory=dict)
-    """The JSON object in the last line of the program's output; empty without one."""
+    """See own_figures."""
 
 
 FIGURES = (
@@ -139,9 +140,11 @@ def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[st
         if not match:
             raise Problem(f"its output has nothing that matches {metric.pattern}")
         try:
-            run.metric = float(match.group(1 if metric.groups else 0).replace(",", ""))
+            run.metric = float((match.group(1 if metric.groups else 0) or "").replace(",", ""))
         except ValueError:
-            raise Problem(f"{match.group(0)!r} is no number") from None
+            run.metric = math.nan
+        if not math.isfinite(run.metric):
+            raise Problem(f"{match.group(0)!r} is no number")
     return run
 
 
@@ -165,8 +168,8 @@ def compare(
         raise Problem(f"--metric {metric}: {error}") from None
     result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, counted=figures)
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
-    results: dict[str, tuple[str, str]] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
+    printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("warming up", total=1.0)
         try:
@@ -179,12 +182,12 @@ def compare(
                     )
                     try:
                         run = once(command, allocator, pattern)
-                        check_one(allocator.name, run.own, results)
                     except Problem as problem:
                         result.failed[allocator.name] = str(problem)
                         result.runs.pop(allocator.name)
                         running.remove(allocator)
                         continue
+                    printed[allocator.name].append(run.own)
                     if done >= 0:
                         result.runs[allocator.name].append(run)
                 done += 1
@@ -198,6 +201,9 @@ def compare(
     least = min((len(runs) for runs in result.runs.values()), default=0)
     for runs in result.runs.values():  # a round that was interrupted doesn't count
         del runs[least:]
+    for name, why in differing({name: printed[name] for name in result.runs}).items():
+        result.failed[name] = why
+        del result.runs[name]
     return result
 
 

@@ -38,14 +38,14 @@ def table(c: Comparison, versions: dict[str, str]) -> Table:
     t.add_column("")
     names = [name for name, runs in c.runs.items() if runs]
     for name in names:
-        t.add_column(f"{name}\n{versions.get(name, '')}", justify="right")
+        t.add_column(Text(f"{name}\n{versions.get(name, '')}"), justify="right")
     for figure in c.figures:
         row = []
         for name in names:
             median, ratio, how = cells(c, name, figure)
             style = {"good": "green", "bad": "red", "": "dim"}[how]
             row.append(Text(median).append("\n" + ratio, style) if ratio else Text(median))
-        t.add_row(figure.label, *row)
+        t.add_row(Text(figure.label), *row)
     return t
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from masu.compare import Comparison, Run, check_ended_well, compare
 from masu.measuring.measure import SYSTEM, Allocator, clean_environment, measure
@@ -193,7 +194,7 @@ def replay(
 def single_table(r: Replayed) -> Table:
     t = Table(title="One run of each, every call timed", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "calls", "", *r.single):
-        t.add_column(heading, justify="right" if heading else "left")
+        t.add_column(Text(heading), justify="right" if heading else "left")
     kinds = {kind: figures["count"] for own in r.single.values() for kind, figures in own["calls"].items()}
     for kind, count in sorted(kinds.items(), key=lambda item: -item[1]):
         first = True

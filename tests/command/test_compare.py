@@ -1,6 +1,7 @@
 """masu compare and masu allocators, with real programs and real libraries."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import time
 
 import pytest
 from conftest import MASU, as_in_a_terminal
+
+from masu.measuring.rounds import Sample, own_rows
 
 PYTHON = os.path.realpath(sys.executable)
 WORK = "x = [str(i) for i in range(20000)]"
@@ -79,6 +82,37 @@ def test_a_metric_that_is_nowhere(masu):
     result = masu("compare", "-n", "1", "--metric", "requests", "--", "/bin/true")
     assert result.returncode == 125
     assert "nothing that matches requests" in result.stderr
+
+
+def test_a_metric_that_is_no_number(masu):
+    result = masu("compare", "-n", "1", "--metric", r"(\d+)? ops", "--", "echo", "no ops")
+    assert result.returncode == 125
+    assert "' ops' is no number" in result.stderr
+
+
+def test_names_and_figures_are_shown_as_they_are(masu, library):
+    result = masu("compare", "-n", "1", "--metric", r"[/a]+ (\d+)", "--with", f"[b]={library}", "--", "echo", "a/ 12")
+    assert result.returncode == 0, result.stderr
+    assert r"[/a]+ (\d+)" in result.stdout and " [b]" in result.stdout
+
+
+def test_a_text_that_is_another_each_time_is_no_result(masu, tmp_path):
+    program = "import json, os; print(json.dumps({'id': os.urandom(8).hex(), 'sum': 'right', os.urandom(8).hex(): os.getpid()}))"
+    result = masu("compare", "-n", "1", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["failed"] == {}
+
+
+def test_a_result_that_is_another_on_one_allocator_is_wrong(masu, tmp_path):
+    program = "import json, os; print(json.dumps({'sum': 'wrong' if 'masu' in os.environ.get('LD_PRELOAD', '') else 'right'}))"
+    result = masu("compare", "-n", "2", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert json.loads((tmp_path / "r.json").read_text())["failed"] == {"masu": "sum differs: right on system, wrong on masu"}
+
+
+def test_only_numbers_of_every_run_are_figures():
+    runs = {"system": [Sample(None, {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1})],
+            "masu": [Sample(None, {"a": 2, "b": [1], "c": math.nan, "d": "1", "e": 10**400})]}  # fmt: skip
+    assert [row.label for row in own_rows(runs)] == ["a"]
 
 
 def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):

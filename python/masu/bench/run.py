@@ -98,7 +98,7 @@ class Runner:
         """Adds to `done`, and writes it after every case."""
         todo = [(case, name) for case, name in cases if name not in done]
         columns = (
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
+            TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=self.console, transient=True) as progress:

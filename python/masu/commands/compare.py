@@ -52,7 +52,7 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
         fail(f"{program} ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
     console.print(table(result, versions))
-    console.print(comparing.advice(result), style="bold")
+    console.print(comparing.advice(result), style="bold", markup=False)
     if json_file:
         json_file.write_text(json.dumps({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
     if html_file:

@@ -65,7 +65,7 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     console.print(f"Of each block {replaying.TOUCHES[result.touch]} written. The replay itself takes {result.own_s:.3f} s of the time, "
                   "where no allocator is called.", style="dim")  # fmt: skip
     if replaying.prediction(result):
-        console.print(replaying.prediction(result))
-    console.print(advice(c), style="bold")
+        console.print(replaying.prediction(result), markup=False)
+    console.print(advice(c), style="bold", markup=False)
     if json_file:
         json_file.write_text(json.dumps({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")
