@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from masu.messages import Problem
+from masu.signals import passed_on
 from masu.trace import BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
 
 POLL_S = 0.05
@@ -152,7 +153,7 @@ def record(
     stacks: bool = False,
     left_behind: Callable[[int], None] = lambda count: None,
 ) -> Recorded:
-    """Runs the program to its end and writes its trace. Ctrl-C reaches the program, not us."""
+    """Runs the program to its end and writes its trace. Signals are the program's, not ours."""
     spool = Path(f"{output.resolve()}.spool")
     try:
         spool.mkdir(mode=0o700)
@@ -170,25 +171,24 @@ def record(
     if stacks:
         environment["MASU_RECORD_STACKS"] = "1"
     collector = Collector(spool, writer)
-    start = time.monotonic()
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)}
-    _adopt()
-    try:
+
+    def start(in_child: Callable[[], object]) -> subprocess.Popen:
         try:
-            program = subprocess.Popen(
-                arguments, executable=path, env=environment, preexec_fn=lambda: [signal.signal(n, h) for n, h in handlers.items()]
-            )
+            return subprocess.Popen(arguments, executable=path, env=environment, preexec_fn=in_child)
         except OSError:
             writer.close()
             output.unlink()
             spool.rmdir()
             raise
-        signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+
+    began = time.monotonic()
+    _adopt()
+    with passed_on(start) as program:
         try:
             while program.poll() is None:
                 collector.collect()
                 _wait(program, POLL_S)
-            seconds = time.monotonic() - start
+            seconds = time.monotonic() - began
             collector.collect()
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
@@ -198,9 +198,6 @@ def record(
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
         _remove(spool)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     return Recorded(program.returncode, len(heads), output.stat().st_size)
 
 

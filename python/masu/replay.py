@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from masu.compare import Comparison, Run, check_ended_well, compare
-from masu.measuring.measure import SYSTEM, Allocator, clean_environment, measure
+from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.measuring.rounds import Row, own_figures, shown
 from masu.messages import Problem
 from masu.trace import Process, Trace
@@ -106,11 +106,10 @@ def _recorded(words: Sequence[str], rounds: int) -> tuple[float, float]:
     runs = []
     with tempfile.TemporaryDirectory(prefix="masu-replay-") as folder:
         for _ in range(rounds):
-            command = [sys.executable, "-m", "masu", "record", "-o", f"{folder}/it.trace", "--", *words]
-            run = subprocess.run(command, env=clean_environment(SYSTEM), capture_output=True, text=True, check=False)
-            figures = own_figures(run.stdout)
-            if run.returncode or "wall_s" not in figures:
-                raise Problem(f"the replay could not be recorded: {run.stderr.strip()}")
+            run = measure([sys.executable, "-m", "masu", "record", "-o", f"{folder}/it.trace", "--", *words], timeout=3600)
+            figures = own_figures(run.output)
+            if run.status or "wall_s" not in figures:
+                raise Problem(f"the replay could not be recorded: {run.errors.strip()}")
             runs.append(figures)
     return statistics.median(r["wall_s"] for r in runs), statistics.median(map(_whole_kib, runs))
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from conftest import MASU, as_in_a_terminal
+from conftest import MASU, as_in_a_terminal, gone
 
 from masu.measuring.rounds import Sample, own_rows
 
@@ -187,3 +187,28 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert process.returncode == 0, errors
     assert json.loads((tmp_path / "r.json").read_text())["rounds"] >= 1
     assert "wall time" in output
+
+
+# ---- What is left ----
+
+
+@pytest.mark.parametrize("where", ["", ">/dev/null 2>&1"])
+def test_what_a_program_leaves_is_ended(masu, tmp_path, where):
+    result = masu("compare", "-n", "1", "--", "sh", "-c", f"sleep 1000 {where} & echo $! >>{tmp_path}/pids")
+    assert result.returncode == 0, result.stderr
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) >= 4 and all(map(gone, pids))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+def test_nothing_is_left_when_masu_is_ended(tmp_path, number, status):
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen([MASU, "compare", "--", "sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 1000"],
+                               env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.DEVNULL)  # fmt: skip
+    while not (tmp_path / "pid").exists() or not (pid := (tmp_path / "pid").read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(timeout=30) == status
+    assert gone(int(pid))
+    assert number == signal.SIGKILL or os.listdir(tmp_path / "tmp") == []

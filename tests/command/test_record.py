@@ -1,5 +1,6 @@
 """masu record and masu replay, with real programs."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -255,6 +256,27 @@ def test_ctrl_c_ends_the_program_and_the_trace_is_whole(tmp_path):
     assert process.returncode in (1, 130)  # python's own way with Ctrl-C
     assert "it.trace" in errors.replace("\n", "")
     assert not Path(f"{trace}.spool").exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
+def test_signals_are_the_programs(tmp_path, name):
+    program = (
+        "import signal, sys\n"
+        f"signal.signal(signal.{name}, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    process = subprocess.Popen([MASU, "record", "-o", tmp_path / "it.trace", "--", PYTHON, "-c", program],
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        process.communicate(timeout=30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 5
+    assert (tmp_path / "it.trace").exists() and not (tmp_path / "it.trace.spool").exists()
 
 
 def test_when_both_are_killed_the_spool_files_are_replayed(masu, tmp_path):

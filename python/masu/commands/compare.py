@@ -29,7 +29,7 @@ from masu.program import find_or_fail, why_preload_fails
 def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: str, arguments: tuple) -> None:
     """Runs PROGRAM on every allocator that this machine has, round by round in random order, and
     says which fits: time, memory over time, page faults, with 95 % intervals. The program's own
-    output is not shown. Ctrl-C ends it with what was measured so far."""
+    output is not shown, and what it leaves running is ended. Ctrl-C ends it with what was measured so far."""
     from rich.console import Console
 
     from masu import installed

@@ -17,6 +17,7 @@ from masu.program import environment_at_start, find_or_fail, why_preload_fails
     cls=Command,
     example="masu record -- python3 some_script.py",
     context_settings={"allow_interspersed_args": False},
+    runs=True,
 )
 @click.option("-o", "output", type=click.Path(path_type=Path), help="The trace file; else PROGRAM.trace here.")
 @click.option("--stacks", is_flag=True, help="Also the call stack of each call (slower, larger).")

@@ -36,6 +36,7 @@ class Size(click.ParamType):
     cls=Command,
     example="masu run --stats -- python3 -c 'print(6 * 7)'",
     context_settings={"allow_interspersed_args": False},
+    runs=True,
 )
 @click.option("--stats", is_flag=True, help="Write a summary to stderr when the program ends.")
 @click.option("--live", is_flag=True, help="Show its figures to masu top, stat, doctor, purge and export.")

@@ -3,7 +3,11 @@
  * Runs COMMAND and writes two lines to the file RESULT: its process id when it
  * starts, and what it used, as JSON, when it has ended. A small C program, because
  * the peak memory that the kernel reports for a process begins with that of the
- * process it was forked from. Ends with 0 whatever COMMAND's status is. */
+ * process it was forked from.
+ *
+ * What COMMAND started and left does not outlive it: its process group, which is this
+ * one's, is killed, this process with it, once RESULT is written, at SIGTERM, and when
+ * the thread that started it ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -29,11 +33,18 @@ static double seconds(struct timeval t) {
   return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
 }
 
+static void end_group(int number) {
+  (void)number;
+  kill(0, SIGKILL);
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) {
     fputs("usage: measure RESULT COMMAND...\n", stderr);
     return 2;
   }
+  setpgid(0, 0); /* fails for the leader of a session, who leads a group already */
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
   int result = open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (result < 0) {
     perror(argv[1]);
@@ -51,6 +62,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%s: %s\n", argv[2], strerror(errno));
     _exit(127);
   }
+  signal(SIGTERM, end_group);
   dprintf(result, "%d\n", (int)pid);
   int status;
   struct rusage r;
@@ -63,5 +75,5 @@ int main(int argc, char **argv) {
           "\"page_faults\": %ld, \"voluntary_switches\": %ld, \"involuntary_switches\": %ld, \"status\": %d}\n",
           wall, seconds(r.ru_utime), seconds(r.ru_stime), r.ru_maxrss, r.ru_minflt + r.ru_majflt, r.ru_nvcsw,
           r.ru_nivcsw, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-  return 0;
+  end_group(0);
 }
