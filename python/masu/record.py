@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -123,14 +124,19 @@ def _adopt() -> None:
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _children() -> int:
-    """How many there are; those that have ended are forgotten."""
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+def _reap(program: int = 0) -> None:
+    """Forgets children that have ended: to whoever started one it would be there for ever. Not the program
+    itself, whose status is wanted."""
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid == program:
                 break
-        except ChildProcessError:
-            return 0
+            os.waitpid(ended.si_pid, 0)
+
+
+def _children() -> int:
+    """How many there are."""
+    _reap()
     return sum(len(f.read_text().split()) for f in Path("/proc/self/task").glob("*/children"))
 
 
@@ -187,6 +193,7 @@ def record(
         try:
             while program.poll() is None:
                 collector.collect()
+                _reap(program.pid)
                 _wait(program, POLL_S)
             seconds = time.monotonic() - began
             collector.collect()

@@ -342,6 +342,13 @@ def test_what_a_program_leaves_behind_is_recorded_to_its_end(masu, compile_progr
     assert summary(masu, trace)["by_kind"]["malloc"] >= 5000
 
 
+def test_a_program_sees_what_it_left_end(masu, tmp_path):
+    """It gives up after a while: nothing else would end it."""
+    daemon = f"(true & echo $! >{tmp_path}/pid); i=0; while kill -0 $(cat {tmp_path}/pid) 2>/dev/null; do"
+    trace, result = recorded(masu, tmp_path, "sh", "-c", f"{daemon} i=$((i + 1)); [ $i -lt 200 ] || exit 9; sleep 0.05; done; exit 3")
+    assert result.returncode == 3
+
+
 def test_a_program_that_cannot_be_executed_leaves_nothing(masu, script, tmp_path):
     trace, result = recorded(masu, tmp_path, script("echo no interpreter is named"))
     assert result.returncode == 125
