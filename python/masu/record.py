@@ -159,7 +159,8 @@ def record(
     stacks: bool = False,
     left_behind: Callable[[int], None] = lambda count: None,
 ) -> Recorded:
-    """Runs the program to its end and writes its trace. Signals are the program's, not ours."""
+    """Runs the program to its end and writes its trace, which is known to be writable. Signals are the program's, not
+    ours."""
     spool = Path(f"{output.resolve()}.spool")
     try:
         spool.mkdir(mode=0o700)
@@ -167,23 +168,15 @@ def record(
         raise Problem(f"{spool} is there already: another recording, or what one that was killed left") from None
     except OSError as error:
         raise Problem(f"{spool}: {error.strerror}") from None
-    try:
-        writer = Writer(output)
-    except OSError as error:
-        spool.rmdir()
-        raise Problem(f"{output}: {error.strerror}") from None
     preload = ":".join(filter(None, [str(library), environment.get("LD_PRELOAD", "")]))
     environment = {**environment, "LD_PRELOAD": preload, "MASU_RECORD": str(spool)}
     if stacks:
         environment["MASU_RECORD_STACKS"] = "1"
-    collector = Collector(spool, writer)
 
     def start(in_child: Callable[[], object]) -> subprocess.Popen:
         try:
-            return subprocess.Popen(arguments, executable=path, env=environment, preexec_fn=in_child)
+            return subprocess.Popen(arguments, executable=path, env=environment, close_fds=False, preexec_fn=in_child)
         except OSError:
-            writer.close()
-            output.unlink()
             spool.rmdir()
             raise
 
@@ -191,6 +184,8 @@ def record(
     _adopt()
     with passed_on(start) as program:
         try:
+            # Not before: if it hadn't started, the trace of another run would be lost.
+            collector = Collector(spool, Writer(output))
             while program.poll() is None:
                 collector.collect()
                 _reap(program.pid)
@@ -200,7 +195,7 @@ def record(
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
             heads = [s.head for s in collector.spools.values() if s.head]
-            writer.end({"processes": len(heads), "status": program.returncode, "seconds": seconds})
+            collector.writer.end({"processes": len(heads), "status": program.returncode, "seconds": seconds})
         except OSError as error:
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None

@@ -171,6 +171,12 @@ def test_output_and_input_are_the_programs(masu, tmp_path):
     assert result.stdout == "through\n"
 
 
+def test_so_are_descriptors(masu, tmp_path):
+    with (tmp_path / "it").open("w") as file:
+        recorded(masu, tmp_path, PYTHON, "-c", f"import os; os.write({file.fileno()}, b'through')", pass_fds=[file.fileno()])
+    assert (tmp_path / "it").read_text() == "through"
+
+
 def test_children_by_fork_and_by_exec_are_processes_of_the_trace(masu, tmp_path):
     program = (
         "import os, subprocess, sys\n"
@@ -354,6 +360,9 @@ def test_a_program_that_cannot_be_executed_leaves_nothing(masu, script, tmp_path
     assert result.returncode == 125
     assert "Exec format error" in result.stderr
     assert not trace.exists()
+    trace.write_bytes(b"of another run")
+    recorded(masu, tmp_path, script("echo no interpreter is named"))
+    assert trace.read_bytes() == b"of another run"
 
 
 def test_realloc_of_one_thread_freed_by_another(masu, compile_program, tmp_path):
