@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -79,18 +80,21 @@ def run(
     reason = why_preload_fails(path, library)
     if reason:
         warn(f"{reason}: LD_PRELOAD has no effect, it runs on its own allocator")
-    added = [options] * bool(options) + ["verbose"] * verbose + ["live"] * live + [f"stats:{os.getpid()}"] * stats
+    added = [options] * bool(options) + ["verbose"] * verbose + ["live"] * live
     environment = _environment(library, added)
     if options_file:
         environment["MASU_OPTIONS_FILE"] = _readable(options_file)
+    words = [program, *arguments]
+    observed = functools.partial(_run_observed, path, words, environment, stats)
     if profile:
-        when = _when(every, growth, number)
-        _run_profiled(path, [program, *arguments], environment, output, profile, interval or hz, when, bool(reason))
+        _run_profiled(observed, program, output, profile, interval or hz, _when(every, growth, number), bool(reason))
     if leaks:
-        _run_for_leaks(path, [program, *arguments], environment, output, rules, bool(reason))
+        _run_for_leaks(observed, program, output, rules, bool(reason))
+    if stats:
+        _ask_for_stats(environment)
     _restore_signals()
     try:
-        _execute(path, [program, *arguments], environment)
+        _execute(path, words, environment)
     except OSError as error:
         fail(f"{program}: {error.strerror}", CANNOT_EXECUTE)
 
@@ -119,6 +123,11 @@ def _join(environment: dict, name: str, separator: str, added: list, first: bool
         environment[name] = separator.join(values)
 
 
+def _ask_for_stats(environment: dict) -> None:
+    """Of this process, whatever it executes, and of no other."""
+    _join(environment, "MASU_OPTIONS", ",", [f"stats:{os.getpid()}"], first=False)
+
+
 def _restore_signals() -> None:
     """Python ignores these, and what is ignored stays so in the program."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -143,7 +152,7 @@ def _is_elf(path: str) -> bool:
 # ---- With a profile ----
 
 
-def _run_observed(path: str, argv: list, environment: dict, options: list, inside: Path | None, **how):
+def _run_observed(path: str, argv: list, environment: dict, stats: bool, options: list, inside: Path | None, **how):
     """Of all that the program and its processes write what there is to take. inside: where their folder is made."""
     from masu import profile_run as profiling
 
@@ -156,7 +165,14 @@ def _run_observed(path: str, argv: list, environment: dict, options: list, insid
 
     def start(in_child) -> subprocess.Popen:
         def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
-            return subprocess.Popen(arguments, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
+            def become_it() -> None:  # the process, whose id is known only there
+                in_child()
+                if stats:
+                    _ask_for_stats(variables)
+                os.environ.clear()
+                os.environ.update(variables)
+
+            return subprocess.Popen(arguments, executable=file, close_fds=False, preexec_fn=become_it)
 
         return _execute(path, argv, environment, popen)
 
@@ -188,13 +204,13 @@ def _profiler_options(kind: str, rate, when: list) -> list:
     return [f"cpu:{rate or 1}", *when]
 
 
-def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
+def _run_profiled(observed, program: str, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
     from masu.profile_run import beside
 
     inside = beside(output) if output else Path.cwd()
-    taken = _run_observed(path, argv, environment, _profiler_options(kind, rate, when), inside, output=output, keep_all=bool(when))
+    taken = observed(_profiler_options(kind, rate, when), inside, output=output, keep_all=bool(when))
     if not reached_by_none or taken.files:
-        _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
+        _tell(program, taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
     raise SystemExit(_status(taken))
 
 
@@ -285,14 +301,14 @@ def _suppressions(path: Path | None):
         fail(f"{path}: {error.strerror}", MASU_FAILED)
 
 
-def _run_for_leaks(path: str, argv: list, environment: dict, output, rules, reached_by_none: bool) -> NoReturn:
+def _run_for_leaks(observed, program: str, output, rules, reached_by_none: bool) -> NoReturn:
     from masu.leaks import leaks
     from masu.profile_run import Kind, beside
 
-    taken = _run_observed(path, argv, environment, ["leaks"], output and beside(output),
-                          output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
+    taken = observed(["leaks"], output and beside(output),
+                     output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
     if not reached_by_none or taken.files:
-        _tell_problems(argv[0], taken, "was not checked for leaks")
+        _tell_problems(program, taken, "was not checked for leaks")
     found = _tell_leaks(taken.files, rules, bool(output))
     if taken.files and not found:
         checked = len(taken.files) + taken.empty
