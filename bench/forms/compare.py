@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import subprocess
@@ -146,6 +147,10 @@ def rows_of(workload: str, found: dict[Entry, list[float]]) -> list[dict]:
     return sorted(rows, key=lambda row: row["median"])
 
 
+def between(low: float, high: float) -> str:
+    return f"{low:,.2f} – {high:,.2f}" if math.isfinite(high - low) else "too few rounds"
+
+
 def shown(rows: list[dict], title: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "median", "95 %", "malloc takes, times", "95 %", "published"):
@@ -155,9 +160,9 @@ def shown(rows: list[dict], title: str) -> Table:
         table.add_row(
             row["form"],
             f"{row['median']:,.2f}",
-            f"{row['low']:,.2f} – {row['high']:,.2f}",
+            between(row["low"], row["high"]),
             f"{times[0]:.2f}" if times else "–",
-            f"{times[1]:.2f} – {times[2]:.2f}" if times else "–",
+            between(*times[1:]) if times else "–",
             f"{row['published']:.1f}" if row["published"] else "",
             style="bold" if row["form"].startswith("masu") else None,
         )

@@ -19,9 +19,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
 from masu.measuring.rounds import Row, differing, own_figures, own_rows
+from masu.measuring.statistics import LEAST_ROUNDS
 from masu.messages import Problem
 
-LEAST_ROUNDS, MOST_ROUNDS = 5, 30
+MOST_ROUNDS = 30
 SECONDS = 180.0
 TIGHT = 0.01
 """Half of the 95 % interval of a ratio: enough to decide by."""
@@ -227,8 +228,7 @@ def _gain(c: Comparison, name: str, figure: Row, base: str) -> tuple[float, bool
     r = c.ratio(name, figure, base)
     if not r.median > 0:
         return 1.0, False
-    sure = (r.high < 1 or r.low > 1) and abs(r.median - 1) > MATTERS
-    return (r.median if figure.more else 1 / r.median), sure
+    return (r.median if figure.more else 1 / r.median), r.differs and abs(r.median - 1) > MATTERS
 
 
 def _best(c: Comparison, figure: Row) -> tuple[str, list[str]]:
@@ -240,8 +240,10 @@ def _best(c: Comparison, figure: Row) -> tuple[str, list[str]]:
 
 def advice(c: Comparison) -> str:
     """Plain sentences; the first says what to do."""
-    if SYSTEM.name not in c.runs or len(c.runs) < 2 or c.rounds < 2:
+    if SYSTEM.name not in c.runs or len(c.runs) < 2:
         return "Nothing to compare: " + ("no other allocator ran." if len(c.runs) < 2 else "too few rounds.")
+    if c.rounds < LEAST_ROUNDS:
+        return f"Too few rounds to say which fits: below {LEAST_ROUNDS} any difference may be noise."
     speed = c.figures[0]
     memory = next(f for f in c.figures if f.label == "peak memory")
     best, even = _best(c, speed)

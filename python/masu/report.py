@@ -187,7 +187,7 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
     """One file without network."""
     from masu.measuring.plots import plot
     from masu.measuring.rounds import shown
-    from masu.comparison import cells
+    from masu.comparison import cells, ratios
 
     c, data = replayed.comparison, analysis.data
     names = [name for name, runs in c.runs.items() if runs]
@@ -279,7 +279,7 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
         "report.html",
         file=file.name, command=" ".join(process.head.command), process=process.head.process, data=data,
         advice=sentences(analysis, replayed, options), gains=gained[:20], sites=analysis.sites[:40], names=names, versions=versions,
-        rows=rows, rounds=c.rounds, failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
+        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),
         plots={
             "Live bytes over time": plot(over_time, 2.6),

@@ -10,9 +10,9 @@ import numpy as np
 
 from masu.measuring.measure import Allocator
 from masu.measuring.rounds import Row, shown
-from masu.measuring.statistics import Estimate, estimate
+from masu.measuring.statistics import LEAST_ROUNDS, Estimate, estimate
 from masu.messages import Problem
-from masu.compare import LEAST_ROUNDS, MATTERS, Comparison
+from masu.compare import MATTERS, Comparison
 
 # ---- What an options file can say of classes: src/heap/sizes.h ----
 

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from conftest import MASU, as_in_a_terminal, gone
 
+from masu.measuring import statistics
 from masu.measuring.rounds import Sample, own_rows
 
 PYTHON = os.path.realpath(sys.executable)
@@ -57,6 +59,7 @@ def test_a_table_and_advice(masu, tmp_path):
     result = masu("compare", "-n", "3", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html", "--", PYTHON, "-c", WORK)
     assert result.returncode == 0, result.stderr
     assert "wall time" in result.stdout and "peak memory" in result.stdout
+    assert "Too few rounds to say" in result.stdout and "95 %" not in result.stdout
     content = json.loads((tmp_path / "r.json").read_text())
     assert content["rounds"] == 3
     assert {"system", "masu"} <= {row["allocator"] for row in content["rows"]}
@@ -74,7 +77,7 @@ def test_without_a_number_of_rounds_it_ends_by_itself(masu, tmp_path):
 
 def test_a_metric_of_the_programs_own(masu, tmp_path):
     program = "import os; print('rate:', 200 if 'masu' in os.environ.get('LD_PRELOAD', '') else 100, 'per s')"
-    result = masu("compare", "-n", "3", "--metric", r"rate: (\d+)", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    result = masu("compare", "-n", "5", "--metric", r"rate: (\d+)", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
     assert "masu, 2.00 times the system's" in " ".join(result.stdout.split())
 
 
@@ -113,6 +116,13 @@ def test_only_numbers_of_every_run_are_figures():
     runs = {"system": [Sample(None, {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1})],
             "masu": [Sample(None, {"a": 2, "b": [1], "c": math.nan, "d": "1", "e": 10**400})]}  # fmt: skip
     assert [row.label for row in own_rows(runs)] == ["a"]
+
+
+@pytest.mark.parametrize("rounds", range(2, 7))
+def test_equals_are_rarely_said_to_differ(rounds):
+    draw = np.random.default_rng(rounds)
+    ratios = [statistics.ratio(draw.normal(100, 3, rounds), draw.normal(100, 3, rounds)) for _ in range(400)]
+    assert sum(r.high < 1 or r.low > 1 for r in ratios) < 0.09 * len(ratios)
 
 
 def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):

@@ -44,7 +44,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """`best`, `worse`, or `even`: the interval says which."""
+        """`best`, `worse`, or `even`: the interval says which; without one it is even."""
         if not self.to_best:
             return ""
         return "best" if self.to_best.high < 1 else "worse" if self.to_best.low > 1 else "even"
@@ -192,7 +192,7 @@ def _ratio(e: Estimate | None) -> Text:
     if not e:
         return Text("–", "dim")
     style = "green" if e.high < 1 else "red" if e.low > 1 else ""
-    return Text(f"{e.median:.2f}", style).append(f" {e.low:.2f}–{e.high:.2f}", "dim")
+    return Text(f"{e.median:.2f}", style).append(f" {e.low:.2f}–{e.high:.2f}" if e.has_interval else "", "dim")
 
 
 def table(all_lines: Sequence[Line]) -> Table:

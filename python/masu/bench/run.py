@@ -26,10 +26,9 @@ from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
 from masu.measuring.measure import Usage, measure
 from masu.measuring.rounds import own_figures
-from masu.measuring.statistics import ratio
+from masu.measuring.statistics import LEAST_ROUNDS, ratio
 from masu.messages import Problem
 
-LEAST_ROUNDS = 5
 TIGHT = 0.02
 """Half of the interval of the ratio to the best: tight enough."""
 

@@ -18,7 +18,7 @@ from masu.program import find_or_fail, why_preload_fails
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
-              help="So many rounds; else until it is clear, 5 to 30.")  # fmt: skip
+              help="So many rounds, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--metric", default="", metavar="REGEX",
               help="Judge by a number in the program's own output: the first group, more is better.")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")

@@ -15,7 +15,7 @@ from masu.messages import MASU_FAILED, fail, say, warn
 
 @click.command(cls=Command, example="masu replay python3.trace")
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
-              help="So many rounds; else until it is clear, 5 to 30.")  # fmt: skip
+              help="So many rounds, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--touch", type=click.Choice(("auto", "full", "first", "none")), default="auto", show_default=True,
               help="What is written to each block: all of it, a byte of each page, or nothing; auto: all of it, unless the replay "
                    "then takes longer than the program did.")  # fmt: skip

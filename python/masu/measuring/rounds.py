@@ -2,7 +2,7 @@
 
 A round runs every allocator once, in random order, so that whatever else the machine
 does meets all of them alike. Figures are medians over the rounds; a ratio comes with
-the 95 % interval of a bootstrap over whole rounds.
+the 95 % interval of a bootstrap over whole rounds, from five on.
 """
 
 from __future__ import annotations
@@ -143,12 +143,6 @@ def column(results: Results, name: str, row: Row) -> np.ndarray:
     return np.array([row.value(s) for s in results[name]], dtype=float)
 
 
-def ratio(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
-    """Ratio of the medians and its 95 % interval; rounds are drawn as pairs."""
-    found = statistics.ratio(values, base)
-    return found.median, found.low, found.high
-
-
 # ---- The table ----
 
 
@@ -175,23 +169,25 @@ def shown(value: float, unit: str) -> str:
 
 
 def ratio_text(row: Row, values: np.ndarray, base: np.ndarray) -> Text:
-    middle, low, high = ratio(values, base)
-    if math.isnan(middle):
+    r = statistics.ratio(values, base)
+    if math.isnan(r.median):
         return Text("–", style="dim")
     style = ""
-    if not row.neutral and (high < 1 or low > 1):
-        style = "bold green" if (high < 1) != row.more else "bold red"
-    return Text(f"{middle:.2f}", style).append(f"  {low:.2f} – {high:.2f}", "dim")
+    if not row.neutral and r.differs:
+        style = "bold green" if (r.high < 1) != row.more else "bold red"
+    return Text(f"{r.median:.2f}", style).append(f"  {r.low:.2f} – {r.high:.2f}" if r.has_interval else "", "dim")
 
 
 def table(results: Results, rows: Iterable[Row], title: str = "") -> Table:
     base, *others = results
+    enough = len(results[base]) >= statistics.LEAST_ROUNDS
+    heading = "ratio (95 % interval)" if enough else "ratio (too few rounds for an interval)"
     t = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     t.add_column("")
     for name in results:
         t.add_column(Text(name), justify="right", no_wrap=True)
     for name in others:
-        t.add_column(Text(f"{name} : {base}" if len(others) > 1 else "ratio (95 % interval)"), justify="right", no_wrap=True)
+        t.add_column(Text(f"{name} : {base}" if len(others) > 1 else heading), justify="right", no_wrap=True)
     group = None
     for row in rows:
         if row.group and row.group != group:
@@ -240,8 +236,7 @@ def summary(results: Results, row: Row) -> dict:
     columns = {name: column(results, name, row) for name in results}
     ratios = {}
     for name in others:
-        figures = (None if math.isnan(x) else x for x in ratio(columns[name], columns[base]))
-        ratios[name] = dict(zip(("median", "low", "high"), figures, strict=True))
+        ratios[name] = vars(statistics.ratio(columns[name], columns[base]))
     return {
         "figure": f"{row.group} {row.label}".strip(),
         "unit": row.unit,
