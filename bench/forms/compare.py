@@ -26,6 +26,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
+from masu.json_text import json_text
 from masu.measuring import statistics
 from masu.measuring.measure import Allocator, measure
 from masu.messages import Problem
@@ -190,7 +191,7 @@ def main() -> None:
             rows += (some := rows_of(workload, found))
             console.print(shown(some, f"{workload}: {title}"))
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    given.json.write_text(json_text(rows, indent=1) + "\n")
     console.print(f"{given.rounds} rounds; figures in {given.json}", style="dim")
 
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import zstandard
 
+from masu.json_text import json_text
 from masu.messages import Problem
 
 MAGIC, VERSION = b"MASUTRAC", 1
@@ -107,7 +108,7 @@ class Writer:
         self.file.flush()
 
     def end(self, summary: dict) -> None:
-        self.frame(END, 0, json.dumps(summary).encode())
+        self.frame(END, 0, json_text(summary).encode())
         self.close()
 
     def close(self) -> None:

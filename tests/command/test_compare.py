@@ -69,6 +69,15 @@ def test_a_table_and_advice(masu, tmp_path):
     assert 'src="http' not in page and '<link' not in page
 
 
+def test_json_has_no_number_that_is_none(masu, tmp_path):
+    program = "print('{\"a\": NaN, \"b\": Infinity}')"
+    result = masu("compare", "-n", "1", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    ratios = [row["ratio"] for row in content["rows"] if row["ratio"]]
+    assert ratios and all(ratio[1:] == [None, None] for ratio in ratios)
+
+
 def test_without_a_number_of_rounds_it_ends_by_itself(masu, tmp_path):
     result = masu("compare", "--json", tmp_path / "r.json", "--", "/bin/true")
     assert result.returncode == 0

@@ -24,8 +24,9 @@ from masu import trace as traces
 from masu.bench import counted, programs
 from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
+from masu.json_text import json_text
 from masu.measuring.measure import Usage, measure
-from masu.measuring.rounds import own_figures
+from masu.measuring.rounds import is_finite, own_figures
 from masu.measuring.statistics import LEAST_ROUNDS, ratio
 from masu.messages import Problem
 
@@ -232,7 +233,7 @@ def _why(usage: Usage) -> str:
 
 def _value(figure: Figure, usage: Usage, own: dict) -> float:
     found = getattr(usage, figure.key) if figure.process else own.get(figure.key)
-    if not isinstance(found, (int, float)):
+    if not is_finite(found):
         raise Problem(f"the program prints no {figure.key}")
     return float(found)
 
@@ -268,7 +269,7 @@ def tight(case: Case, measured: Measured) -> bool:
 def write_state(path: Path, done: dict[str, Measured]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({name: vars(m) for name, m in done.items()}))
+    fresh.write_text(json_text({name: vars(m) for name, m in done.items()}))
     fresh.replace(path)
 
 

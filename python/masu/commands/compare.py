@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from masu.help import Command, ResultFile
+from masu.json_text import json_text
 from masu.library import library_path
 from masu.messages import MASU_FAILED, fail, warn
 from masu.program import find_or_fail, why_preload_fails
@@ -54,6 +53,6 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     console.print(table(result, versions))
     console.print(comparing.advice(result), style="bold", markup=False)
     if json_file:
-        json_file.write_text(json.dumps({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
+        json_file.write_text(json_text({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
     if html_file:
         html_file.write_text(page(result, versions), encoding="utf-8")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 import click
 
 from masu.help import Command, ResultFile
+from masu.json_text import json_text
 from masu.library import library_path
 from masu.messages import MASU_FAILED, fail, say, warn
 
@@ -68,4 +68,4 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
         console.print(replaying.prediction(result), markup=False)
     console.print(advice(c), style="bold", markup=False)
     if json_file:
-        json_file.write_text(json.dumps({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")
+        json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")

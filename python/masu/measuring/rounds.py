@@ -204,7 +204,7 @@ def table(results: Results, rows: Iterable[Row], title: str = "") -> Table:
     return t
 
 
-def _is_finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
     """A number that fits a float, and is one."""
     return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
@@ -215,7 +215,7 @@ def own_rows(results: Results) -> list[Row]:
     rows = []
     for key in samples[0].own:
         values = [s.own.get(key) for s in samples]
-        if not all(map(_is_finite, values)) or len(set(values)) == 1:
+        if not all(map(is_finite, values)) or len(set(values)) == 1:
             continue
         name, unit = key, ""
         more = key.endswith("_per_s")
@@ -246,7 +246,7 @@ def summary(results: Results, row: Row) -> dict:
 
 
 def as_json(command: Sequence[str], allocators: Sequence[Allocator], results: Results, rows: Iterable[Row]) -> dict:
-    """Everything that was measured, and the medians and ratios of the rows."""
+    """Everything that was measured, and the medians and ratios of the rows; for json_text."""
     return {
         "command": list(command),
         "allocators": {a.name: str(a.library) if a.library else None for a in allocators},
