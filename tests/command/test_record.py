@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import MASU, as_in_a_terminal
 
+from masu import replay
+from masu.messages import Problem
+
 PYTHON = os.path.realpath(sys.executable)
 HEADER, FRAME = 16, 24
 
@@ -492,6 +495,21 @@ def test_a_program_with_its_own_malloc_is_replayed_as_far_as_it_calls_ours(masu,
     )
     result = masu("record", "-o", tmp_path / "t.trace", "--", program)
     assert result.returncode == 3
+
+
+def test_a_replay_may_take_as_long_as_its_program_and_what_it_settles(monkeypatch):
+    given = []
+
+    def measure(command, allocator=None, *, timeout, **_):
+        given.append(timeout)
+        raise Problem("enough")
+
+    monkeypatch.setattr(replay, "measure", measure)
+    long = replay.Plan(Path("plan"), {"duration_ns": 10_000 * 10**9})
+    for call in (lambda: replay._once(long, ["play"], None, settle_s=5000), lambda: replay._recorded(long, ["play"], 1)):
+        with pytest.raises(Problem, match="enough"):
+            call()
+    assert given[0] > 15_000 and given[1] > 10_000
 
 
 def test_an_allocator_that_fails_is_told_apart(masu, whole, tmp_path):
