@@ -105,6 +105,8 @@ class Replayed:
     think time, which holds much of what recording took."""
     predicted_peak_kib: dict[str, float]
     """The same of its peak memory. Empty also where the trace doesn't say what that was."""
+    unpredicted: str = ""
+    """Why nothing is predicted, if it should have been."""
 
 
 def _recorded(made: Plan, words: Sequence[str], rounds: int) -> tuple[float, float]:
@@ -113,7 +115,8 @@ def _recorded(made: Plan, words: Sequence[str], rounds: int) -> tuple[float, flo
     with tempfile.TemporaryDirectory(prefix="masu-replay-") as folder:
         for _ in range(rounds):
             command = [sys.executable, "-m", "masu", "record", "-o", f"{folder}/it.trace", "--", *words]
-            run = measure(command, timeout=made.recorded_s + PATIENCE_S)
+            # Python looks for masu where it is started first, and there the user may have a masu of his own.
+            run = measure(command, folder=Path(folder), timeout=made.recorded_s + PATIENCE_S)
             figures = own_figures(run.output)
             if run.status or "wall_s" not in figures:
                 raise Problem(f"the replay could not be recorded: {run.errors.strip()}")
@@ -128,8 +131,12 @@ def _whole_kib(own: dict) -> float:
 
 def _fitting_touch(made: Plan) -> str:
     """full can't be right where a replay takes longer with it than the program did, both being recorded. Hardly
-    a program writes nothing to its blocks, and without a touch they take no memory, so first is the least."""
-    replayed_s, _ = _recorded(made, _words(made, "full", False), 1)
+    a program writes nothing to its blocks, and without a touch they take no memory, so first is the least, also
+    where it can't be found out."""
+    try:
+        replayed_s, _ = _recorded(made, _words(made, "full", False), 1)
+    except Problem:
+        return "first"
     return "full" if replayed_s <= made.recorded_s else "first"
 
 
@@ -191,11 +198,15 @@ def replay(
             result.failed[allocator.name] = str(problem)
         except KeyboardInterrupt:
             break
+    times, peaks, why = {}, {}, ""
     try:
-        times, peaks = ({}, {}) if result.interrupted else _predicted(result, made, words, null_s)
+        if not result.interrupted:
+            times, peaks = _predicted(result, made, words, null_s)
     except KeyboardInterrupt:
-        times, peaks = {}, {}
-    return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks)
+        pass
+    except Problem as problem:
+        why = str(problem)
+    return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks, why)
 
 
 # ---- What it says ----
@@ -253,8 +264,8 @@ def described(r: Replayed) -> str:
 
 
 def prediction(r: Replayed) -> str:
-    """A line each on time and memory of the program itself; empty where nothing is known."""
-    lines = []
+    """A line each on time and memory of the program itself, or why there are none; empty where nothing is known."""
+    lines = [f"No prediction of the program itself: {r.unpredicted}"] * bool(r.unpredicted)
     for what, values in (("time", r.predicted_s), ("peak memory", r.predicted_peak_kib)):
         system = values.get(SYSTEM.name)
         others = sorted((value / system, name) for name, value in values.items() if system and name != SYSTEM.name)

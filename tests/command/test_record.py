@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU, as_in_a_terminal
+from rich.console import Console
 
 from masu import replay
+from masu import trace as traces
+from masu.measuring.measure import SYSTEM
 from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
@@ -495,6 +498,25 @@ def test_a_program_with_its_own_malloc_is_replayed_as_far_as_it_calls_ours(masu,
     )
     result = masu("record", "-o", tmp_path / "t.trace", "--", program)
     assert result.returncode == 3
+
+
+def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):
+    (tmp_path / "masu.py").write_text("raise SystemExit('another one')\n")
+    result = masu("replay", "-n", "1", "--settle", "0", whole, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Predicted time of the program" in result.stdout
+
+
+def test_without_a_prediction_the_replay_is_what_it_is(monkeypatch, whole, tmp_path):
+    def recorded(*_):
+        raise Problem("the disk is full")
+
+    monkeypatch.setattr(replay, "_recorded", recorded)
+    found = traces.read(whole)
+    made = replay.plan(found, found.main(), tmp_path)
+    said = replay.replay(made, [SYSTEM], Console(quiet=True), rounds=1, settle_s=0)
+    assert said.touch == "first" and said.comparison.rounds == 1 and said.single
+    assert replay.prediction(said).endswith("the disk is full") and replay.prediction(said).count("\n") == 0
 
 
 def test_a_replay_may_take_as_long_as_its_program_and_what_it_settles(monkeypatch):
