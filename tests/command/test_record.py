@@ -459,6 +459,16 @@ def test_a_damaged_trace(masu, whole, tmp_path):
     assert "damaged at byte" in " ".join(result.stderr.split())
 
 
+def test_blocks_stay_where_what_is_known_of_their_process_is_damaged(whole, tmp_path):
+    data = bytearray(whole.read_bytes())
+    data[next(frames(data)) + FRAME + 5] ^= 0xFF  # at the end it stands once more
+    file = tmp_path / "damaged.trace"
+    file.write_bytes(data)
+    before, after = traces.read(whole).main(), traces.read(file)
+    assert f"damaged at byte {HEADER}" in after.damage
+    assert after.main().size == before.size and after.main().head == before.head
+
+
 def test_files_that_are_no_traces(masu, whole, tmp_path):
     trace = tmp_path / "no.trace"
     one_line(masu("replay", trace), "No such file")
