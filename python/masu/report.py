@@ -20,7 +20,7 @@ from masu.trace import Process, Trace
 POOL_NS, ARENA_NS, SCOPE_NS = 3.0, 2.0, 3.0
 """What a pair of calls takes by these forms: docs/forms.md."""
 SHARE = 0.01
-"""Of all calls: a site with less isn't worth a change."""
+"""Of all allocations: a site with less isn't worth a change."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def measure_usable(analysis: Analysis, allocators: Sequence[Allocator]) -> None:
 
 def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
     """Sites that a form would serve better, and what that would save of `pair_ns` a block."""
-    calls = sum(s.figures["taken"] for s in analysis.sites)
+    calls = sum(taken for _, taken, _, _ in analysis.data["sizes"])  # also of sites that are not among these
     found = []
     for site in analysis.sites:
         f = site.figures
