@@ -142,6 +142,10 @@ class Strings:
     def __getitem__(self, place: int) -> str:
         return os.fsdecode(self.table[place])
 
+    def shown(self, place: int) -> str:
+        r"""What isn't UTF-8 as \xNN: it can be written anywhere."""
+        return self.table[place].decode(errors="backslashreplace")
+
     def place(self, text: str) -> int:
         data = os.fsencode(text)
         if data not in self.places:

@@ -172,6 +172,18 @@ def test_a_thread_is_renamed(masu, compile_program, tmp_path):
     assert inside(stacks, "thread second") == 2 * 80
 
 
+def test_a_name_that_is_no_text_is_shown(masu, compile_program, tmp_path):
+    program = (
+        "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n"
+        'int main(void) { pthread_setname_np(pthread_self(), "\\377x"); void *volatile p = malloc(4096); return p == NULL; }'
+    )
+    profiled(masu, tmp_path, compile_program(program, *APART), check=True)
+    for form in ([], ["--folded"], ["--folded", "-o", "page"], ["--html", "-o", "page"]):
+        result = masu("profile", "--by", "thread", *form, "it", cwd=tmp_path, env={"LC_ALL": "C.UTF-8"})
+        assert result.returncode == 0, result.stderr
+        assert r"thread \xff" in (result.stdout or (tmp_path / "page").read_text().replace(r"\\", "\\"))
+
+
 def test_by_thread(masu, profiles):
     result = masu("profile", "--view", "in-use", "--by", "thread", profiles[4])
     assert re.search(r"400\.0 KiB +\d+\.\d % +100 +thread worker", result.stdout)
