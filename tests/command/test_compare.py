@@ -182,6 +182,12 @@ def test_results_that_cannot_be_written_are_named_before_anything_runs(masu, tmp
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_path_with_an_equals_sign(masu, script, tmp_path):
+    path = script(f"#!/bin/sh\necho >>{tmp_path}/ran\n", name="a=b")
+    assert masu("compare", "-n", "1", "--", path).returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
 def test_a_static_program_would_say_nothing(masu, tmp_path):
     source = tmp_path / "p.c"
     source.write_text("int main(void) { return 0; }")

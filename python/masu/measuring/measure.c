@@ -1,9 +1,9 @@
-/* measure RESULT COMMAND...
+/* measure RESULT [NAME=VALUE]... -- COMMAND...
  *
- * Runs COMMAND and writes two lines to the file RESULT: its process id when it
- * starts, and what it used, as JSON, when it has ended. A small C program, because
- * the peak memory that the kernel reports for a process begins with that of the
- * process it was forked from.
+ * Runs COMMAND with these settings in its environment and writes two lines to the
+ * file RESULT: its process id when it starts, and what it used, as JSON, when it has
+ * ended. A small C program, because the peak memory that the kernel reports for a
+ * process begins with that of the process it was forked from.
  *
  * What COMMAND started and left does not outlive it: its process group, which is this
  * one's, is killed, this process with it, once RESULT is written, at SIGTERM, and when
@@ -38,9 +38,21 @@ static void end_group(int number) {
   kill(0, SIGKILL);
 }
 
+static void become(char **settings, char **command) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (; settings < command - 1; settings++)
+    putenv(*settings);
+  execvp(*command, command);
+  fprintf(stderr, "%s: %s\n", *command, strerror(errno));
+  _exit(127);
+}
+
 int main(int argc, char **argv) {
-  if (argc < 3) {
-    fputs("usage: measure RESULT COMMAND...\n", stderr);
+  int dashes = 2;
+  while (dashes < argc && strcmp(argv[dashes], "--"))
+    dashes++;
+  if (dashes + 1 >= argc) {
+    fputs("usage: measure RESULT [NAME=VALUE]... -- COMMAND...\n", stderr);
     return 2;
   }
   setpgid(0, 0); /* fails for the leader of a session, who leads a group already */
@@ -56,12 +68,8 @@ int main(int argc, char **argv) {
     perror("fork");
     return 2;
   }
-  if (!pid) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execvp(argv[2], argv + 2);
-    fprintf(stderr, "%s: %s\n", argv[2], strerror(errno));
-    _exit(127);
-  }
+  if (!pid)
+    become(argv + 2, argv + dashes + 1);
   signal(SIGTERM, end_group);
   dprintf(result, "%d\n", (int)pid);
   int status;

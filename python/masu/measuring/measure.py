@@ -125,7 +125,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
         result = Path(scratch) / "usage"
         process = subprocess.Popen(
-            [launcher(), result, "env", *settings, *command],
+            [launcher(), result, *settings, "--", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
