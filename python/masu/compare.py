@@ -241,7 +241,7 @@ def _best(c: Comparison, figure: Row) -> tuple[str, list[str]]:
 def advice(c: Comparison) -> str:
     """Plain sentences; the first says what to do."""
     if SYSTEM.name not in c.runs or len(c.runs) < 2:
-        return "Nothing to compare: " + ("no other allocator ran." if len(c.runs) < 2 else "too few rounds.")
+        return f"Nothing to compare: {'no other allocator ran' if SYSTEM.name in c.runs else 'the system allocator did not run'}."
     if c.rounds < LEAST_ROUNDS:
         return f"Too few rounds to say which fits: below {LEAST_ROUNDS} any difference may be noise."
     speed = c.figures[0]

@@ -163,6 +163,12 @@ def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
     assert "masu" in {row["allocator"] for row in content["rows"]}
 
 
+def test_without_the_systems_there_is_nothing_to_compare_with(masu, library):
+    result = masu("compare", "-n", "5", "--with", f"other={library}", "--", "sh", "-c", 'test -n "$LD_PRELOAD"')
+    assert result.returncode == 0, result.stderr
+    assert "Nothing to compare: the system allocator did not run." in result.stdout
+
+
 def test_a_program_that_fails_everywhere(masu):
     result = masu("compare", "-n", "1", "--", "/bin/false")
     assert result.returncode == 125
