@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import subprocess
@@ -25,6 +26,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
+from masu.json_text import json_text
 from masu.measuring import statistics
 from masu.measuring.measure import Allocator, measure
 from masu.messages import Problem
@@ -146,6 +148,10 @@ def rows_of(workload: str, found: dict[Entry, list[float]]) -> list[dict]:
     return sorted(rows, key=lambda row: row["median"])
 
 
+def between(low: float, high: float) -> str:
+    return f"{low:,.2f} – {high:,.2f}" if math.isfinite(high - low) else "too few rounds"
+
+
 def shown(rows: list[dict], title: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "median", "95 %", "malloc takes, times", "95 %", "published"):
@@ -155,9 +161,9 @@ def shown(rows: list[dict], title: str) -> Table:
         table.add_row(
             row["form"],
             f"{row['median']:,.2f}",
-            f"{row['low']:,.2f} – {row['high']:,.2f}",
+            between(row["low"], row["high"]),
             f"{times[0]:.2f}" if times else "–",
-            f"{times[1]:.2f} – {times[2]:.2f}" if times else "–",
+            between(*times[1:]) if times else "–",
             f"{row['published']:.1f}" if row["published"] else "",
             style="bold" if row["form"].startswith("masu") else None,
         )
@@ -185,7 +191,7 @@ def main() -> None:
             rows += (some := rows_of(workload, found))
             console.print(shown(some, f"{workload}: {title}"))
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    given.json.write_text(json_text(rows, indent=1) + "\n")
     console.print(f"{given.rounds} rounds; figures in {given.json}", style="dim")
 
 

@@ -66,7 +66,7 @@ def _row(one: Measured, contender: Contender) -> dict:
 
 
 def _interval(e: statistics.Estimate) -> list[float | None]:
-    """A single round has none."""
+    """Of few rounds there is none."""
     return [x if math.isfinite(x) else None for x in (e.median, e.low, e.high)]
 
 

@@ -25,7 +25,7 @@ def show(content: dict, out: Console) -> None:
     for row in content["rows"]:
         if "verdict" in row and row["verdict"] != HELD:
             low, high = row["time"][1:]
-            between = f"{low:.3f} to {high:.3f}" if low is not None else "one round only"
+            between = f"{low:.3f} to {high:.3f}" if low is not None else "too few rounds"
             out.print(f"{row['observer']}, {row['program']}: limit {row['limit']:.2f} {row['verdict']}: {row['time'][0]:.3f}, {between}",
                           style="bold red" if row["verdict"] == BROKEN else None, highlight=False)  # fmt: skip
     out.print(_sites(content["sites"]))

@@ -109,7 +109,7 @@ class Server:
         settings = [f"{k}={v}" for k, v in run.allocator.environment().items()]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [launcher(), self._usage, "env", *settings, *words],
+                [launcher(), self._usage, *settings, "--", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -17,10 +18,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
-from masu.measuring.rounds import Row, check_one, own_figures, own_rows
+from masu.measuring.rounds import Row, differing, own_figures, own_rows
+from masu.measuring.statistics import LEAST_ROUNDS
 from masu.messages import Problem
 
-LEAST_ROUNDS, MOST_ROUNDS = 5, 30
+MOST_ROUNDS = 30
 SECONDS = 180.0
 TIGHT = 0.01
 """Half of the 95 % interval of a ratio: enough to decide by."""
@@ -35,7 +37,7 @@ class Run:
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Seconds since the start, and MiB resident in the program and its children."""
     own: dict = field(default_factory=dict)
-    """The JSON object in the last line of the program's output; empty without one."""
+    """See own_figures."""
 
 
 FIGURES = (
@@ -139,9 +141,11 @@ def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[st
         if not match:
             raise Problem(f"its output has nothing that matches {metric.pattern}")
         try:
-            run.metric = float(match.group(1 if metric.groups else 0).replace(",", ""))
+            run.metric = float((match.group(1 if metric.groups else 0) or "").replace(",", ""))
         except ValueError:
-            raise Problem(f"{match.group(0)!r} is no number") from None
+            run.metric = math.nan
+        if not math.isfinite(run.metric):
+            raise Problem(f"{match.group(0)!r} is no number")
     return run
 
 
@@ -165,8 +169,8 @@ def compare(
         raise Problem(f"--metric {metric}: {error}") from None
     result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, counted=figures)
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
-    results: dict[str, tuple[str, str]] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
+    printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("warming up", total=1.0)
         try:
@@ -179,12 +183,12 @@ def compare(
                     )
                     try:
                         run = once(command, allocator, pattern)
-                        check_one(allocator.name, run.own, results)
                     except Problem as problem:
                         result.failed[allocator.name] = str(problem)
                         result.runs.pop(allocator.name)
                         running.remove(allocator)
                         continue
+                    printed[allocator.name].append(run.own)
                     if done >= 0:
                         result.runs[allocator.name].append(run)
                 done += 1
@@ -198,6 +202,9 @@ def compare(
     least = min((len(runs) for runs in result.runs.values()), default=0)
     for runs in result.runs.values():  # a round that was interrupted doesn't count
         del runs[least:]
+    for name, why in differing({name: printed[name] for name in result.runs}).items():
+        result.failed[name] = why
+        del result.runs[name]
     return result
 
 
@@ -221,8 +228,7 @@ def _gain(c: Comparison, name: str, figure: Row, base: str) -> tuple[float, bool
     r = c.ratio(name, figure, base)
     if not r.median > 0:
         return 1.0, False
-    sure = (r.high < 1 or r.low > 1) and abs(r.median - 1) > MATTERS
-    return (r.median if figure.more else 1 / r.median), sure
+    return (r.median if figure.more else 1 / r.median), r.differs and abs(r.median - 1) > MATTERS
 
 
 def _best(c: Comparison, figure: Row) -> tuple[str, list[str]]:
@@ -234,8 +240,10 @@ def _best(c: Comparison, figure: Row) -> tuple[str, list[str]]:
 
 def advice(c: Comparison) -> str:
     """Plain sentences; the first says what to do."""
-    if SYSTEM.name not in c.runs or len(c.runs) < 2 or c.rounds < 2:
-        return "Nothing to compare: " + ("no other allocator ran." if len(c.runs) < 2 else "too few rounds.")
+    if SYSTEM.name not in c.runs or len(c.runs) < 2:
+        return f"Nothing to compare: {'no other allocator ran' if SYSTEM.name in c.runs else 'the system allocator did not run'}."
+    if c.rounds < LEAST_ROUNDS:
+        return f"Too few rounds to say which fits: below {LEAST_ROUNDS} any difference may be noise."
     speed = c.figures[0]
     memory = next(f for f in c.figures if f.label == "peak memory")
     best, even = _best(c, speed)

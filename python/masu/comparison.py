@@ -24,28 +24,33 @@ def cells(c: Comparison, name: str, figure: Row) -> tuple[str, str, str]:
     r = c.ratio(name, figure)
     if math.isnan(r.median):
         return median, "", ""
-    interval = f" {r.low:.2f}–{r.high:.2f}" if math.isfinite(r.low + r.high) else ""
-    sure = r.high < 1 or r.low > 1
-    how = ("good" if (r.median > 1) == figure.more else "bad") if sure else ""
+    interval = f" {r.low:.2f}–{r.high:.2f}" if r.has_interval else ""
+    how = ("good" if (r.median > 1) == figure.more else "bad") if r.differs else ""
     return median, f"{r.median:.2f}{interval}", how
+
+
+def ratios(c: Comparison) -> str:
+    """What stands beside or below the medians."""
+    enough = c.rounds >= statistics.LEAST_ROUNDS
+    return "ratio to the system's allocator" + (" with its 95 % interval" if enough else "; too few rounds to say what is noise")
 
 
 def table(c: Comparison, versions: dict[str, str]) -> Table:
     t = Table(
-        title=Text(f"{shlex.join(c.command)}  ·  medians of {c.rounds} rounds, ratio to the system's allocator (95 %)"),
+        title=Text(f"{shlex.join(c.command)}  ·  medians of {c.rounds} rounds, {ratios(c)}"),
         title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
     )  # fmt: skip
     t.add_column("")
     names = [name for name, runs in c.runs.items() if runs]
     for name in names:
-        t.add_column(f"{name}\n{versions.get(name, '')}", justify="right")
+        t.add_column(Text(f"{name}\n{versions.get(name, '')}"), justify="right")
     for figure in c.figures:
         row = []
         for name in names:
             median, ratio, how = cells(c, name, figure)
             style = {"good": "green", "bad": "red", "": "dim"}[how]
             row.append(Text(median).append("\n" + ratio, style) if ratio else Text(median))
-        t.add_row(figure.label, *row)
+        t.add_row(Text(figure.label), *row)
     return t
 
 
@@ -73,5 +78,5 @@ def page(c: Comparison, versions: dict[str, str]) -> str:
     return render(
         "comparison.html",
         command=shlex.join(c.command), rounds=c.rounds, names=names, versions=versions, rows=rows,
-        advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)), curves=plot(curves, 3.4),
+        ratios=ratios(c), advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)), curves=plot(curves, 3.4),
     )  # fmt: skip

@@ -1,11 +1,15 @@
-"""What every command has: help that opens with a line one can run, failures that are one line."""
+"""What every command has: help that opens with a line one can run, failures that are one line, and an end by
+signals that cleans up."""
 
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from masu.messages import failures_said, writable_or_fail
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _OpensWithExample:
@@ -18,10 +22,26 @@ class _OpensWithExample:
         super().format_help(ctx, formatter)
 
 
+def _end(number: int, _) -> NoReturn:
+    for n in ENDING:  # what comes now is clean-up
+        signal.signal(n, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
 class Command(_OpensWithExample, click.Command):
+    """runs: it runs one program, which signals are meant for. Else they end the command and what it
+    has started, and it cleans up."""
+
+    def __init__(self, *args, runs: bool = False, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.runs = runs
+
     def invoke(self, ctx: click.Context) -> object:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # see masu.__main__
+        for number in () if self.runs else ENDING:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _end)
         with failures_said(self.name or ""):
             return super().invoke(ctx)
 

@@ -1,6 +1,7 @@
 """One-line messages on stderr, and the exit statuses that shells use."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ def writable_or_fail(path: Path) -> None:
     try:
         path.open("ab").close()
         if new:
-            path.unlink()
+            Path(os.path.realpath(path)).unlink()  # and not a link that leads there
     except OSError as error:
         fail(f"{path}: {error.strerror}", MASU_FAILED)
 

@@ -11,7 +11,7 @@ from masu import live
 
 
 class Collector:
-    """One that ends, or never was, is left out; why stands in `failed`."""
+    """One that ends, or never was, is left out. Why stands in `failed`, unless nobody asked for that one."""
 
     def __init__(self, pids: tuple[int, ...]):
         self._pids = pids
@@ -24,7 +24,8 @@ class Collector:
                 with live.Page(pid) as page:
                     read.append(page.read())
             except live.NotLive as why:
-                self.failed.append(str(why))
+                if self._pids or not live.has_ended(pid):
+                    self.failed.append(str(why))
         return read
 
     def collect(self) -> Iterator[Metric]:

@@ -115,11 +115,17 @@ def _check(p) -> None:
 
 
 def write(path: Path, profile) -> None:
-    """Whole or not at all; gzipped, as all that read the format expect."""
+    """Whole or not at all; gzipped, as all that read the format expect. A link stays one, and so does a device, which
+    just gets it."""
+    # Without a name or time in it, the same profile is the same file.
+    data = gzip.compress(profile.SerializeToString(), mtime=0)
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = Path(os.path.realpath(path))
     partial = path.with_name(f"{path.name}.part")
     try:
-        # Without a name or time in it, the same profile is the same file.
-        partial.write_bytes(gzip.compress(profile.SerializeToString(), mtime=0))
+        partial.write_bytes(data)
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -135,6 +141,10 @@ class Strings:
 
     def __getitem__(self, place: int) -> str:
         return os.fsdecode(self.table[place])
+
+    def shown(self, place: int) -> str:
+        r"""What isn't UTF-8 as \xNN: it can be written anywhere."""
+        return self.table[place].decode(errors="backslashreplace")
 
     def place(self, text: str) -> int:
         data = os.fsencode(text)

@@ -223,7 +223,7 @@ def heap(profile, by: str = "function") -> Heap:
         if len(sample.location_id) == CUT and frames[0] != DEEPER:
             frames.insert(0, DEEPER)
         if by != "function":
-            name = next((strings[l.str] for l in sample.label if strings[l.key] == by), "")
+            name = next((strings.shown(l.str) for l in sample.label if strings[l.key] == by), "")
             frames.insert(0, f"{by} {name or '?'}" if name or by == "thread" else "general memory")
         values = stacks.setdefault(tuple(frames), Counter())
         for kind, value in zip(types, sample.value):
@@ -235,14 +235,14 @@ def heap(profile, by: str = "function") -> Heap:
 
 def location_names(profile, strings: Strings) -> dict[int, list[str]]:
     """From the outermost inwards: functions that the compiler put into each other have one location."""
-    functions = {f.id: strings[f.name] for f in profile.function}
+    functions = {f.id: strings.shown(f.name) for f in profile.function}
     mappings = {m.id: m for m in profile.mapping}
     found = {}
     for location in profile.location:
         names = [functions[line.function_id] for line in reversed(location.line) if line.function_id]
         if not names:
             mapping = mappings.get(location.mapping_id)
-            where = mapping and os.path.basename(strings[mapping.filename])
+            where = mapping and os.path.basename(strings.shown(mapping.filename))
             offset = location.address - mapping.memory_start + mapping.file_offset if mapping else 0
             # The kernel's own, such as [vdso], have no names at all.
             names = [where if where and where[0] == "[" else f"{where}+0x{offset:x}" if where else f"0x{location.address:x}"]

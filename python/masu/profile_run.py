@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -17,14 +15,12 @@ from typing import Any
 
 from masu.pprof import BadProfile, write
 from masu.profile import heap, load
+from masu.signals import Start, passed_on
 
 KEPT_S = 5
 """Of a program that is killed there is a profile not older than that, as long as it allocates."""
 GRACE_S = 1.0
 POLL_S = 0.02
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-"""Which sends them to the program itself."""
 
 
 @dataclass(frozen=True)
@@ -77,33 +73,36 @@ class Taken:
     """The folder, if something is still in it."""
 
 
-def folder_for(program: str, beside: Path | None) -> Path:
-    """Where the processes write; None: the system's folder for such."""
-    return Path(tempfile.mkdtemp(prefix=f"{os.path.basename(program)}.", suffix=".profile", dir=beside)).resolve()
+def beside(output: Path) -> Path | None:
+    """The folder for what comes with it; None: it is a device or the like."""
+    return output.parent if output.is_file() or not output.exists() else None
 
 
-def run(
-    start: Callable[..., subprocess.Popen], folder: Path, output: Path | None, keep_all: bool, kind: Kind = PROFILES, keep: bool = True
-) -> Taken:
-    """start(preexec_fn) starts the program. keep_all: also the profiles that are written meanwhile. keep: put them
+def folder_for(program: str, inside: Path | None) -> Path:
+    """Where the processes write; None: in the system's folder for such."""
+    return Path(tempfile.mkdtemp(prefix=f"{os.path.basename(program)}.", suffix=".profile", dir=inside)).resolve()
+
+
+def run(start: Start, folder: Path, output: Path | None, keep_all: bool, kind: Kind = PROFILES, keep: bool = True) -> Taken:
+    """keep_all: also the profiles that are written meanwhile. keep: put them
     beside the output, else only look at them."""
     process, status = _wait(start, folder, keep_all)
     until = time.monotonic() + GRACE_S
     while (running := _running(folder)) and time.monotonic() < until:
         time.sleep(POLL_S)
     taken = Taken(status, running=running)
-    beside = output.parent if output else Path()
+    others = (output and beside(output)) or Path()
     found = _written(folder, kind)
     for last in sorted(_last(found), key=lambda w: (w.process != process, w.process)):
         own = last.process == process
         if own:
             taken.own, taken.at_end = True, not last.number
-        path = output if own and output else beside / f"{last.program}.{last.process}.{last.kind}.pb.gz"
+        path = output if own and output else others / f"{last.program}.{last.process}.{last.kind}.pb.gz"
         profile = _take(last, path, taken, keep=keep, even_empty=own)
         if profile:
             taken.files.append((path, kind.make(profile)))
     for one in set(found).difference(_last(found)) if keep_all else ():
-        if _take(one, beside / f"{one.path.name}.gz", taken, keep=keep, even_empty=True):
+        if _take(one, others / f"{one.path.name}.gz", taken, keep=keep, even_empty=True):
             taken.numbered += 1
     if not taken.running and not taken.problems:
         shutil.rmtree(folder, ignore_errors=True)
@@ -111,25 +110,17 @@ def run(
     return taken
 
 
-def _wait(start: Callable[..., subprocess.Popen], folder: Path, keep_all: bool) -> tuple[int, int]:
-    """To the program's end, as a shell would: what the terminal sends is not for us."""
-    started: list[subprocess.Popen] = []
-    before = {n: signal.signal(n, signal.SIG_IGN) for n in OF_THE_TERMINAL}
-    for number in FORWARDED:
-        before[number] = signal.getsignal(number)
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, lambda n, _: started and started[0].send_signal(n))
+def _wait(start: Start, folder: Path, keep_all: bool) -> tuple[int, int]:
+    """To the program's end."""
     ended = threading.Event()
-    try:
-        started.append(start(lambda: [signal.signal(n, handler) for n, handler in before.items()]))
-        if not keep_all:
-            threading.Thread(target=_forget_old, args=(folder, ended), daemon=True).start()
-        started[0].wait()
-    finally:
-        ended.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return started[0].pid, started[0].returncode
+    with passed_on(start) as program:
+        try:
+            if not keep_all:
+                threading.Thread(target=_forget_old, args=(folder, ended), daemon=True).start()
+            program.wait()
+        finally:
+            ended.set()
+    return program.pid, program.returncode
 
 
 def _forget_old(folder: Path, ended: threading.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from masu.messages import Problem
+from masu.signals import passed_on
 from masu.trace import BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
 
 POLL_S = 0.05
@@ -122,14 +124,19 @@ def _adopt() -> None:
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _children() -> int:
-    """How many there are; those that have ended are forgotten."""
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+def _reap(program: int = 0) -> None:
+    """Forgets children that have ended: to whoever started one it would be there for ever. Not the program
+    itself, whose status is wanted."""
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid == program:
                 break
-        except ChildProcessError:
-            return 0
+            os.waitpid(ended.si_pid, 0)
+
+
+def _children() -> int:
+    """How many there are."""
+    _reap()
     return sum(len(f.read_text().split()) for f in Path("/proc/self/task").glob("*/children"))
 
 
@@ -152,7 +159,8 @@ def record(
     stacks: bool = False,
     left_behind: Callable[[int], None] = lambda count: None,
 ) -> Recorded:
-    """Runs the program to its end and writes its trace. Ctrl-C reaches the program, not us."""
+    """Runs the program to its end and writes its trace, which is known to be writable. Signals are the program's, not
+    ours."""
     spool = Path(f"{output.resolve()}.spool")
     try:
         spool.mkdir(mode=0o700)
@@ -160,47 +168,38 @@ def record(
         raise Problem(f"{spool} is there already: another recording, or what one that was killed left") from None
     except OSError as error:
         raise Problem(f"{spool}: {error.strerror}") from None
-    try:
-        writer = Writer(output)
-    except OSError as error:
-        spool.rmdir()
-        raise Problem(f"{output}: {error.strerror}") from None
     preload = ":".join(filter(None, [str(library), environment.get("LD_PRELOAD", "")]))
     environment = {**environment, "LD_PRELOAD": preload, "MASU_RECORD": str(spool)}
     if stacks:
         environment["MASU_RECORD_STACKS"] = "1"
-    collector = Collector(spool, writer)
-    start = time.monotonic()
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)}
-    _adopt()
-    try:
+
+    def start(in_child: Callable[[], object]) -> subprocess.Popen:
         try:
-            program = subprocess.Popen(
-                arguments, executable=path, env=environment, preexec_fn=lambda: [signal.signal(n, h) for n, h in handlers.items()]
-            )
+            return subprocess.Popen(arguments, executable=path, env=environment, close_fds=False, preexec_fn=in_child)
         except OSError:
-            writer.close()
-            output.unlink()
             spool.rmdir()
             raise
-        signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+
+    began = time.monotonic()
+    _adopt()
+    with passed_on(start) as program:
         try:
+            # Not before: if it hadn't started, the trace of another run would be lost.
+            collector = Collector(spool, Writer(output))
             while program.poll() is None:
                 collector.collect()
+                _reap(program.pid)
                 _wait(program, POLL_S)
-            seconds = time.monotonic() - start
+            seconds = time.monotonic() - began
             collector.collect()
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
             heads = [s.head for s in collector.spools.values() if s.head]
-            writer.end({"processes": len(heads), "status": program.returncode, "seconds": seconds})
+            collector.writer.end({"processes": len(heads), "status": program.returncode, "seconds": seconds})
         except OSError as error:
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
         _remove(spool)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     return Recorded(program.returncode, len(heads), output.stat().st_size)
 
 

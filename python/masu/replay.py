@@ -15,9 +15,10 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from masu.compare import Comparison, Run, check_ended_well, compare
-from masu.measuring.measure import SYSTEM, Allocator, clean_environment, measure
+from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.measuring.rounds import Row, own_figures, shown
 from masu.messages import Problem
 from masu.trace import Process, Trace
@@ -28,6 +29,8 @@ PREDICTION_ROUNDS = 5
 TOUCHES = {"full": "all of it is", "first": "a byte of each page is", "none": "nothing is"}
 """What is written to each block."""
 AUTO = "auto"
+PATIENCE_S = 3600.0
+"""So much longer than its program, and than it is told to wait, a replay takes only if it hangs."""
 PARTS = {"p50": 0.5, "p99": 0.99, "p9999": 0.9999, "p99999": 0.99999}
 
 
@@ -58,6 +61,10 @@ class Plan:
     summary: dict
     """What the recorder says of the process, and trace_plan of its calls."""
 
+    @property
+    def recorded_s(self) -> float:
+        return self.summary["duration_ns"] * 1e-9
+
 
 def plan(trace: Trace, process: Process, folder: Path) -> Plan:
     """Makes the plan in `folder`."""
@@ -72,8 +79,8 @@ def plan(trace: Trace, process: Process, folder: Path) -> Plan:
     return Plan(folder / "plan", summary)
 
 
-def _once(command: Sequence[str], allocator: Allocator, _=None) -> Run:
-    usage = measure(list(command), allocator, timeout=3600)
+def _once(made: Plan, command: Sequence[str], allocator: Allocator, settle_s: float = 0.0) -> Run:
+    usage = measure(list(command), allocator, timeout=made.recorded_s + settle_s + PATIENCE_S)
     check_ended_well(usage)
     own = own_figures(usage.output)
     if "wall_s" not in own:
@@ -98,18 +105,21 @@ class Replayed:
     think time, which holds much of what recording took."""
     predicted_peak_kib: dict[str, float]
     """The same of its peak memory. Empty also where the trace doesn't say what that was."""
+    unpredicted: str = ""
+    """Why nothing is predicted, if it should have been."""
 
 
-def _recorded(words: Sequence[str], rounds: int) -> tuple[float, float]:
+def _recorded(made: Plan, words: Sequence[str], rounds: int) -> tuple[float, float]:
     """Time in s and peak memory in KiB of a replay that is recorded itself: of the calls, and of recording them."""
     runs = []
     with tempfile.TemporaryDirectory(prefix="masu-replay-") as folder:
         for _ in range(rounds):
             command = [sys.executable, "-m", "masu", "record", "-o", f"{folder}/it.trace", "--", *words]
-            run = subprocess.run(command, env=clean_environment(SYSTEM), capture_output=True, text=True, check=False)
-            figures = own_figures(run.stdout)
-            if run.returncode or "wall_s" not in figures:
-                raise Problem(f"the replay could not be recorded: {run.stderr.strip()}")
+            # Python looks for masu where it is started first, and there the user may have a masu of his own.
+            run = measure(command, folder=Path(folder), timeout=made.recorded_s + PATIENCE_S)
+            figures = own_figures(run.output)
+            if run.status or "wall_s" not in figures:
+                raise Problem(f"the replay could not be recorded: {run.errors.strip()}")
             runs.append(figures)
     return statistics.median(r["wall_s"] for r in runs), statistics.median(map(_whole_kib, runs))
 
@@ -121,20 +131,24 @@ def _whole_kib(own: dict) -> float:
 
 def _fitting_touch(made: Plan) -> str:
     """full can't be right where a replay takes longer with it than the program did, both being recorded. Hardly
-    a program writes nothing to its blocks, and without a touch they take no memory, so first is the least."""
-    recorded_s, _ = _recorded(_words(made, "full", False), 1)
-    return "full" if recorded_s <= made.summary["duration_ns"] * 1e-9 else "first"
+    a program writes nothing to its blocks, and without a touch they take no memory, so first is the least, also
+    where it can't be found out."""
+    try:
+        replayed_s, _ = _recorded(made, _words(made, "full", False), 1)
+    except Problem:
+        return "first"
+    return "full" if replayed_s <= made.recorded_s else "first"
 
 
 def _predicted(c: Comparison, made: Plan, words: Sequence[str], null_s: float) -> tuple[dict[str, float], dict[str, float]]:
     """Time and peak memory, as in Replayed."""
-    recorded_s, recorded_kib = _recorded(words, PREDICTION_ROUNDS)
+    replayed_s, replayed_kib = _recorded(made, words, PREDICTION_ROUNDS)
     # What the program does besides its calls, less what the replay does: at worst the program does nothing.
-    rest_s = max(made.summary["duration_ns"] * 1e-9 - recorded_s, -null_s)
+    rest_s = max(made.recorded_s - replayed_s, -null_s)
     times = {n: rest_s + statistics.median(r.own["wall_s"] for r in runs) for n, runs in c.runs.items() if runs}
     if not made.summary["peak_resident"]:
         return times, {}
-    rest_kib = made.summary["peak_resident"] / 1024 - recorded_kib
+    rest_kib = made.summary["peak_resident"] / 1024 - replayed_kib
 
     def peak(own: dict) -> float:  # where threads ran further ahead than the program's, it is less than nothing
         return max(rest_kib + own["own_rss_kib"], 0) + own["peak_rss_kib"]
@@ -150,7 +164,11 @@ def rounds_on(
     made: Plan, allocators: Sequence[Allocator], console: Console, *, rounds: int, touch: str, think: bool, seconds: float = 0.0
 ) -> Comparison:
     """Just the rounds, without single calls."""
-    return compare(_words(made, touch, think), allocators, console, rounds=rounds, seconds=seconds, figures=FIGURES, once=_once)
+
+    def once(command: Sequence[str], allocator: Allocator, _) -> Run:
+        return _once(made, command, allocator)
+
+    return compare(_words(made, touch, think), allocators, console, rounds=rounds, seconds=seconds, figures=FIGURES, once=once)
 
 
 def replay(
@@ -168,23 +186,27 @@ def replay(
     if touch == AUTO:
         touch = _fitting_touch(made)
     words = _words(made, touch, think)
-    null_s = statistics.median(_once([*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
+    null_s = statistics.median(_once(made, [*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
     result = rounds_on(made, allocators, console, rounds=rounds, touch=touch, think=think, seconds=seconds)
     single = {}
     for allocator in allocators:
         if result.interrupted or not result.runs.get(allocator.name):
             continue
         try:
-            single[allocator.name] = _once([*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator).own
+            single[allocator.name] = _once(made, [*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator, settle_s).own
         except Problem as problem:
             result.failed[allocator.name] = str(problem)
         except KeyboardInterrupt:
             break
+    times, peaks, why = {}, {}, ""
     try:
-        times, peaks = ({}, {}) if result.interrupted else _predicted(result, made, words, null_s)
+        if not result.interrupted:
+            times, peaks = _predicted(result, made, words, null_s)
     except KeyboardInterrupt:
-        times, peaks = {}, {}
-    return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks)
+        pass
+    except Problem as problem:
+        why = str(problem)
+    return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks, why)
 
 
 # ---- What it says ----
@@ -193,7 +215,7 @@ def replay(
 def single_table(r: Replayed) -> Table:
     t = Table(title="One run of each, every call timed", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "calls", "", *r.single):
-        t.add_column(heading, justify="right" if heading else "left")
+        t.add_column(Text(heading), justify="right" if heading else "left")
     kinds = {kind: figures["count"] for own in r.single.values() for kind, figures in own["calls"].items()}
     for kind, count in sorted(kinds.items(), key=lambda item: -item[1]):
         first = True
@@ -242,8 +264,8 @@ def described(r: Replayed) -> str:
 
 
 def prediction(r: Replayed) -> str:
-    """A line each on time and memory of the program itself; empty where nothing is known."""
-    lines = []
+    """A line each on time and memory of the program itself, or why there are none; empty where nothing is known."""
+    lines = [f"No prediction of the program itself: {r.unpredicted}"] * bool(r.unpredicted)
     for what, values in (("time", r.predicted_s), ("peak memory", r.predicted_peak_kib)):
         system = values.get(SYSTEM.name)
         others = sorted((value / system, name) for name, value in values.items() if system and name != SYSTEM.name)

@@ -20,7 +20,7 @@ from masu.trace import Process, Trace
 POOL_NS, ARENA_NS, SCOPE_NS = 3.0, 2.0, 3.0
 """What a pair of calls takes by these forms: docs/forms.md."""
 SHARE = 0.01
-"""Of all calls: a site with less isn't worth a change."""
+"""Of all allocations: a site with less isn't worth a change."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def measure_usable(analysis: Analysis, allocators: Sequence[Allocator]) -> None:
 
 def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
     """Sites that a form would serve better, and what that would save of `pair_ns` a block."""
-    calls = sum(s.figures["taken"] for s in analysis.sites)
+    calls = sum(taken for _, taken, _, _ in analysis.data["sizes"])  # also of sites that are not among these
     found = []
     for site in analysis.sites:
         f = site.figures
@@ -187,7 +187,7 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
     """One file without network."""
     from masu.measuring.plots import plot
     from masu.measuring.rounds import shown
-    from masu.comparison import cells
+    from masu.comparison import cells, ratios
 
     c, data = replayed.comparison, analysis.data
     names = [name for name, runs in c.runs.items() if runs]
@@ -279,7 +279,7 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
         "report.html",
         file=file.name, command=" ".join(process.head.command), process=process.head.process, data=data,
         advice=sentences(analysis, replayed, options), gains=gained[:20], sites=analysis.sites[:40], names=names, versions=versions,
-        rows=rows, rounds=c.rounds, failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
+        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),
         plots={
             "Live bytes over time": plot(over_time, 2.6),

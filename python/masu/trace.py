@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import BinaryIO
 
 import zstandard
 
+from masu.json_text import json_text
 from masu.messages import Problem
 
 MAGIC, VERSION = b"MASUTRAC", 1
@@ -107,7 +109,7 @@ class Writer:
         self.file.flush()
 
     def end(self, summary: dict) -> None:
-        self.frame(END, 0, json.dumps(summary).encode())
+        self.frame(END, 0, json_text(summary).encode())
         self.close()
 
     def close(self) -> None:
@@ -270,7 +272,10 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
     version = HEADER.unpack(head)[1]
     if version != VERSION:
         raise Problem(f"{path}: format {version}, this masu reads {VERSION}")
-    found: dict[int, Process] = {}
+    # By process. What is known of one may come after its blocks, where the frame that was before them is damaged.
+    heads: dict[int, tuple[ProcessHead, bytes]] = {}
+    blocks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    maps: dict[int, bytes] = {}
     summary, damage = {}, ""
     while True:
         offset = file.tell()
@@ -292,9 +297,7 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
             damage = f"damaged at byte {offset}"
             continue
         if kind == BLOCKS:
-            if number in found:
-                found[number].frames.append((offset + FRAME.size, stored, raw))
-                found[number].size += stored
+            blocks[number].append((offset + FRAME.size, stored, raw))
             continue
         content = _content(data, raw)
         if content is None:
@@ -302,15 +305,18 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
             continue
         if kind == PROCESS:
             process = ProcessHead.parse(content)
-            if process and number in found:
-                found[number].head, found[number].page = process, content
-            elif process:
-                found[number] = Process(number, process, content)
-        elif kind == MAPS and number in found:
-            found[number].maps = content
+            if process:
+                heads[number] = (process, content)
+        elif kind == MAPS:
+            maps[number] = content
         elif kind == END:
             summary = _json(content)
             damage = damage if summary else f"damaged at byte {offset}"
     if not summary and not damage:
         damage = "masu record did not end"
-    return Trace(path, list(found.values()), bool(summary), damage, summary)
+    found = [
+        Process(number, head, page, size=sum(stored for _, stored, _ in blocks[number]), frames=blocks[number],
+                maps=maps.get(number, b""))
+        for number, (head, page) in sorted(heads.items())
+    ]  # fmt: skip
+    return Trace(path, found, bool(summary), damage, summary)

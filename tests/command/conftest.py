@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,19 @@ MASU = Path(sys.executable).parent / "masu"
 def as_in_a_terminal():
     """For Popen's preexec_fn: Ctrl-C does what it does there, wherever the tests were started."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def gone(pid):
+    """Has the process ended? Waits for it, if need be: to be killed takes a moment."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":  # nobody asks for its status
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """masu compare and masu allocators, with real programs and real libraries."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -8,8 +9,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
-from conftest import MASU, as_in_a_terminal
+from conftest import MASU, as_in_a_terminal, gone
+
+from masu.measuring import statistics
+from masu.measuring.rounds import Sample, own_rows
 
 PYTHON = os.path.realpath(sys.executable)
 WORK = "x = [str(i) for i in range(20000)]"
@@ -54,6 +59,7 @@ def test_a_table_and_advice(masu, tmp_path):
     result = masu("compare", "-n", "3", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html", "--", PYTHON, "-c", WORK)
     assert result.returncode == 0, result.stderr
     assert "wall time" in result.stdout and "peak memory" in result.stdout
+    assert "Too few rounds to say" in result.stdout and "95 %" not in result.stdout
     content = json.loads((tmp_path / "r.json").read_text())
     assert content["rounds"] == 3
     assert {"system", "masu"} <= {row["allocator"] for row in content["rows"]}
@@ -61,6 +67,15 @@ def test_a_table_and_advice(masu, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "<svg" in page
     assert 'src="http' not in page and '<link' not in page
+
+
+def test_json_has_no_number_that_is_none(masu, tmp_path):
+    program = "print('{\"a\": NaN, \"b\": Infinity}')"
+    result = masu("compare", "-n", "1", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    ratios = [row["ratio"] for row in content["rows"] if row["ratio"]]
+    assert ratios and all(ratio[1:] == [None, None] for ratio in ratios)
 
 
 def test_without_a_number_of_rounds_it_ends_by_itself(masu, tmp_path):
@@ -71,7 +86,7 @@ def test_without_a_number_of_rounds_it_ends_by_itself(masu, tmp_path):
 
 def test_a_metric_of_the_programs_own(masu, tmp_path):
     program = "import os; print('rate:', 200 if 'masu' in os.environ.get('LD_PRELOAD', '') else 100, 'per s')"
-    result = masu("compare", "-n", "3", "--metric", r"rate: (\d+)", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    result = masu("compare", "-n", "5", "--metric", r"rate: (\d+)", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
     assert "masu, 2.00 times the system's" in " ".join(result.stdout.split())
 
 
@@ -79,6 +94,44 @@ def test_a_metric_that_is_nowhere(masu):
     result = masu("compare", "-n", "1", "--metric", "requests", "--", "/bin/true")
     assert result.returncode == 125
     assert "nothing that matches requests" in result.stderr
+
+
+def test_a_metric_that_is_no_number(masu):
+    result = masu("compare", "-n", "1", "--metric", r"(\d+)? ops", "--", "echo", "no ops")
+    assert result.returncode == 125
+    assert "' ops' is no number" in result.stderr
+
+
+def test_names_and_figures_are_shown_as_they_are(masu, library):
+    result = masu("compare", "-n", "1", "--metric", r"[/a]+ (\d+)", "--with", f"[b]={library}", "--", "echo", "a/ 12")
+    assert result.returncode == 0, result.stderr
+    assert r"[/a]+ (\d+)" in result.stdout and " [b]" in result.stdout
+
+
+def test_a_text_that_is_another_each_time_is_no_result(masu, tmp_path):
+    program = "import json, os; print(json.dumps({'id': os.urandom(8).hex(), 'sum': 'right', os.urandom(8).hex(): os.getpid()}))"
+    result = masu("compare", "-n", "1", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["failed"] == {}
+
+
+def test_a_result_that_is_another_on_one_allocator_is_wrong(masu, tmp_path):
+    program = "import json, os; print(json.dumps({'sum': 'wrong' if 'masu' in os.environ.get('LD_PRELOAD', '') else 'right'}))"
+    result = masu("compare", "-n", "2", "--json", tmp_path / "r.json", "--", PYTHON, "-c", program)
+    assert json.loads((tmp_path / "r.json").read_text())["failed"] == {"masu": "sum differs: right on system, wrong on masu"}
+
+
+def test_only_numbers_of_every_run_are_figures():
+    runs = {"system": [Sample(None, {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1})],
+            "masu": [Sample(None, {"a": 2, "b": [1], "c": math.nan, "d": "1", "e": 10**400})]}  # fmt: skip
+    assert [row.label for row in own_rows(runs)] == ["a"]
+
+
+@pytest.mark.parametrize("rounds", range(2, 7))
+def test_equals_are_rarely_said_to_differ(rounds):
+    draw = np.random.default_rng(rounds)
+    ratios = [statistics.ratio(draw.normal(100, 3, rounds), draw.normal(100, 3, rounds)) for _ in range(400)]
+    assert sum(r.high < 1 or r.low > 1 for r in ratios) < 0.09 * len(ratios)
 
 
 def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
@@ -110,6 +163,12 @@ def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
     assert "masu" in {row["allocator"] for row in content["rows"]}
 
 
+def test_without_the_systems_there_is_nothing_to_compare_with(masu, library):
+    result = masu("compare", "-n", "5", "--with", f"other={library}", "--", "sh", "-c", 'test -n "$LD_PRELOAD"')
+    assert result.returncode == 0, result.stderr
+    assert "Nothing to compare: the system allocator did not run." in result.stdout
+
+
 def test_a_program_that_fails_everywhere(masu):
     result = masu("compare", "-n", "1", "--", "/bin/false")
     assert result.returncode == 125
@@ -127,6 +186,12 @@ def test_results_that_cannot_be_written_are_named_before_anything_runs(masu, tmp
     assert result.returncode == 125
     assert result.stderr.count("\n") == 1 and "/nowhere/results" in result.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_path_with_an_equals_sign(masu, script, tmp_path):
+    path = script(f"#!/bin/sh\necho >>{tmp_path}/ran\n", name="a=b")
+    assert masu("compare", "-n", "1", "--", path).returncode == 0
+    assert (tmp_path / "ran").exists()
 
 
 def test_a_static_program_would_say_nothing(masu, tmp_path):
@@ -153,3 +218,28 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert process.returncode == 0, errors
     assert json.loads((tmp_path / "r.json").read_text())["rounds"] >= 1
     assert "wall time" in output
+
+
+# ---- What is left ----
+
+
+@pytest.mark.parametrize("where", ["", ">/dev/null 2>&1"])
+def test_what_a_program_leaves_is_ended(masu, tmp_path, where):
+    result = masu("compare", "-n", "1", "--", "sh", "-c", f"sleep 1000 {where} & echo $! >>{tmp_path}/pids")
+    assert result.returncode == 0, result.stderr
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) >= 4 and all(map(gone, pids))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+def test_nothing_is_left_when_masu_is_ended(tmp_path, number, status):
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen([MASU, "compare", "--", "sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 1000"],
+                               env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.DEVNULL)  # fmt: skip
+    while not (tmp_path / "pid").exists() or not (pid := (tmp_path / "pid").read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(timeout=30) == status
+    assert gone(int(pid))
+    assert number == signal.SIGKILL or os.listdir(tmp_path / "tmp") == []

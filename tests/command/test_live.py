@@ -17,6 +17,7 @@ import pytest
 from conftest import MASU
 
 from masu import doctor, live
+from masu.commands.export import export
 
 MIB = 1 << 20
 UID = os.geteuid()
@@ -445,6 +446,16 @@ def test_export_is_what_prometheus_reads(masu, start):
         assert found["masu_class_blocks", (("pid", str(pid)), ("program", "program"), ("size", "4096"))] >= 8192
         assert ("masu_returned_bytes_total", labels) in found
     assert samples(masu("export").stdout).keys() >= found.keys()
+
+
+def test_one_that_has_ended_does_not_hide_the_others(masu, start, monkeypatch, capsys):
+    running = start("--live")
+    result = masu("export", str(running.pid), "4194304")
+    assert result.returncode == 125 and "there is no process 4194304" in result.stderr
+    assert "masu_live_bytes" in result.stdout
+    monkeypatch.setattr(live, "processes", lambda: [4194304, running.pid])  # it ended just after
+    export.callback(listen=None, pids=())
+    assert "masu_live_bytes" in capsys.readouterr().out
 
 
 def test_export_serves(start):

@@ -43,7 +43,8 @@ def test_a_sampler_beside_a_second_copy(bench, tmp_path):
     rows = {row["observer"]: row for row in content["rows"]}
     for name in ("masu heap", "masu again"):
         middle, low, high = rows[name]["time"]
-        assert 0.2 < low <= middle <= high < 5 and rows[name]["rounds"] >= 3
+        assert 0.2 < middle < 5 and rows[name]["rounds"] >= 3
+        assert low <= middle <= high if rows[name]["rounds"] >= 5 else low is high is None
         assert rows[name]["seconds"] / rows[name]["seconds_without"] == pytest.approx(middle)
         assert rows[name]["kib"] > 10_000  # 10,000 blocks of 1,024 bytes
     assert rows["masu heap"]["limit"] == 1.03 and rows["masu heap"]["verdict"] in (results.HELD, results.OPEN, results.BROKEN)
@@ -169,10 +170,10 @@ def test_a_limit_is_held_when_the_whole_interval_is_below(own, allocates, verdic
 
 
 def test_rounds_are_compared_in_pairs():
-    """The machine was half as fast in some rounds; the fifth was not finished."""
-    base = [1.0, 2.0, 1.0, 2.0, 1.0]
-    (row,) = results.rows([of("p", True, [1.02, 2.04, 1.02, 2.04], base)], [Contender("masu"), HEAP])
-    assert row["rounds"] == 4 and row["time"] == pytest.approx([1.02] * 3)
+    """The machine was half as fast in some rounds; the sixth was not finished."""
+    base = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
+    (row,) = results.rows([of("p", True, [1.02, 2.04, 1.02, 2.04, 1.02], base)], [Contender("masu"), HEAP])
+    assert row["rounds"] == 5 and row["time"] == pytest.approx([1.02] * 3)
 
 
 def test_sums_and_the_page():

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,18 @@ def test_a_thread_is_renamed(masu, compile_program, tmp_path):
     stacks = folded(masu, "--view", "in-use", "--by", "thread", tmp_path / "it")
     assert inside(stacks, "thread first") == 2 * 40
     assert inside(stacks, "thread second") == 2 * 80
+
+
+def test_a_name_that_is_no_text_is_shown(masu, compile_program, tmp_path):
+    program = (
+        "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n"
+        'int main(void) { pthread_setname_np(pthread_self(), "\\377x"); void *volatile p = malloc(4096); return p == NULL; }'
+    )
+    profiled(masu, tmp_path, compile_program(program, *APART), check=True)
+    for form in ([], ["--folded"], ["--folded", "-o", "page"], ["--html", "-o", "page"]):
+        result = masu("profile", "--by", "thread", *form, "it", cwd=tmp_path, env={"LC_ALL": "C.UTF-8"})
+        assert result.returncode == 0, result.stderr
+        assert r"thread \xff" in (result.stdout or (tmp_path / "page").read_text().replace(r"\\", "\\"))
 
 
 def test_by_thread(masu, profiles):
@@ -512,6 +525,31 @@ def test_a_script_without_interpreter(masu, script, tmp_path):
 
 def test_a_folder_that_cannot_be_written_to(masu, planted, tmp_path):
     one_error(profiled_at(masu, tmp_path / "no" / "it", planted), str(tmp_path / "no"))
+
+
+def test_a_link_stays_a_link(masu, planted, tmp_path):
+    for name in ("it", "page"):
+        (tmp_path / f"to-{name}").symlink_to(name)
+    assert profiled_at(masu, tmp_path / "to-it", planted).returncode == 3
+    assert masu("profile", "--html", "-o", tmp_path / "to-page", tmp_path / "it").returncode == 0
+    assert profiled_at(masu, tmp_path / "to-it", planted).returncode == 3  # it is there already
+    for name in ("it", "page"):
+        assert (tmp_path / f"to-{name}").is_symlink() and (tmp_path / name).stat().st_size > 100
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
+@pytest.mark.parametrize("how", [["--profile", "heap"], ["--leaks"]])
+def test_a_device_stays_a_device(masu, planted, tmp_path, how):
+    device = tmp_path / "devices" / "null"
+    device.parent.mkdir()
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        device.write_bytes(b"x")
+    except PermissionError:
+        pytest.skip("no devices here")
+    result = masu("run", *how, "-o", device, "--", planted, cwd=tmp_path)
+    assert result.returncode == 3 and "warning" not in result.stderr
+    assert device.is_char_device() and os.listdir(device.parent) == ["null"]
 
 
 def profiled_at(masu, output, *words, **options):

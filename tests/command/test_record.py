@@ -1,5 +1,6 @@
 """masu record and masu replay, with real programs."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,12 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU, as_in_a_terminal
+from rich.console import Console
+
+from masu import replay
+from masu import trace as traces
+from masu.measuring.measure import SYSTEM
+from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
 HEADER, FRAME = 16, 24
@@ -170,6 +177,12 @@ def test_output_and_input_are_the_programs(masu, tmp_path):
     assert result.stdout == "through\n"
 
 
+def test_so_are_descriptors(masu, tmp_path):
+    with (tmp_path / "it").open("w") as file:
+        recorded(masu, tmp_path, PYTHON, "-c", f"import os; os.write({file.fileno()}, b'through')", pass_fds=[file.fileno()])
+    assert (tmp_path / "it").read_text() == "through"
+
+
 def test_children_by_fork_and_by_exec_are_processes_of_the_trace(masu, tmp_path):
     program = (
         "import os, subprocess, sys\n"
@@ -257,6 +270,27 @@ def test_ctrl_c_ends_the_program_and_the_trace_is_whole(tmp_path):
     assert not Path(f"{trace}.spool").exists()
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
+def test_signals_are_the_programs(tmp_path, name):
+    program = (
+        "import signal, sys\n"
+        f"signal.signal(signal.{name}, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    process = subprocess.Popen([MASU, "record", "-o", tmp_path / "it.trace", "--", PYTHON, "-c", program],
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        process.communicate(timeout=30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 5
+    assert (tmp_path / "it.trace").exists() and not (tmp_path / "it.trace.spool").exists()
+
+
 def test_when_both_are_killed_the_spool_files_are_replayed(masu, tmp_path):
     trace = tmp_path / "it.trace"
     program = "import time; x = [str(i) for i in range(100000)]; print('ready', flush=True); time.sleep(60)"
@@ -320,11 +354,21 @@ def test_what_a_program_leaves_behind_is_recorded_to_its_end(masu, compile_progr
     assert summary(masu, trace)["by_kind"]["malloc"] >= 5000
 
 
+def test_a_program_sees_what_it_left_end(masu, tmp_path):
+    """It gives up after a while: nothing else would end it."""
+    daemon = f"(true & echo $! >{tmp_path}/pid); i=0; while kill -0 $(cat {tmp_path}/pid) 2>/dev/null; do"
+    trace, result = recorded(masu, tmp_path, "sh", "-c", f"{daemon} i=$((i + 1)); [ $i -lt 200 ] || exit 9; sleep 0.05; done; exit 3")
+    assert result.returncode == 3
+
+
 def test_a_program_that_cannot_be_executed_leaves_nothing(masu, script, tmp_path):
     trace, result = recorded(masu, tmp_path, script("echo no interpreter is named"))
     assert result.returncode == 125
     assert "Exec format error" in result.stderr
     assert not trace.exists()
+    trace.write_bytes(b"of another run")
+    recorded(masu, tmp_path, script("echo no interpreter is named"))
+    assert trace.read_bytes() == b"of another run"
 
 
 def test_realloc_of_one_thread_freed_by_another(masu, compile_program, tmp_path):
@@ -415,6 +459,16 @@ def test_a_damaged_trace(masu, whole, tmp_path):
     assert "damaged at byte" in " ".join(result.stderr.split())
 
 
+def test_blocks_stay_where_what_is_known_of_their_process_is_damaged(whole, tmp_path):
+    data = bytearray(whole.read_bytes())
+    data[next(frames(data)) + FRAME + 5] ^= 0xFF  # at the end it stands once more
+    file = tmp_path / "damaged.trace"
+    file.write_bytes(data)
+    before, after = traces.read(whole).main(), traces.read(file)
+    assert f"damaged at byte {HEADER}" in after.damage
+    assert after.main().size == before.size and after.main().head == before.head
+
+
 def test_files_that_are_no_traces(masu, whole, tmp_path):
     trace = tmp_path / "no.trace"
     one_line(masu("replay", trace), "No such file")
@@ -456,6 +510,40 @@ def test_a_program_with_its_own_malloc_is_replayed_as_far_as_it_calls_ours(masu,
     assert result.returncode == 3
 
 
+def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):
+    (tmp_path / "masu.py").write_text("raise SystemExit('another one')\n")
+    result = masu("replay", "-n", "1", "--settle", "0", whole, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Predicted time of the program" in result.stdout
+
+
+def test_without_a_prediction_the_replay_is_what_it_is(monkeypatch, whole, tmp_path):
+    def recorded(*_):
+        raise Problem("the disk is full")
+
+    monkeypatch.setattr(replay, "_recorded", recorded)
+    found = traces.read(whole)
+    made = replay.plan(found, found.main(), tmp_path)
+    said = replay.replay(made, [SYSTEM], Console(quiet=True), rounds=1, settle_s=0)
+    assert said.touch == "first" and said.comparison.rounds == 1 and said.single
+    assert replay.prediction(said).endswith("the disk is full") and replay.prediction(said).count("\n") == 0
+
+
+def test_a_replay_may_take_as_long_as_its_program_and_what_it_settles(monkeypatch):
+    given = []
+
+    def measure(command, allocator=None, *, timeout, **_):
+        given.append(timeout)
+        raise Problem("enough")
+
+    monkeypatch.setattr(replay, "measure", measure)
+    long = replay.Plan(Path("plan"), {"duration_ns": 10_000 * 10**9})
+    for call in (lambda: replay._once(long, ["play"], None, settle_s=5000), lambda: replay._recorded(long, ["play"], 1)):
+        with pytest.raises(Problem, match="enough"):
+            call()
+    assert given[0] > 15_000 and given[1] > 10_000
+
+
 def test_an_allocator_that_fails_is_told_apart(masu, whole, tmp_path):
     library = tmp_path / "bad.so"
     source = tmp_path / "bad.c"
@@ -474,13 +562,47 @@ def test_an_allocator_that_fails_is_told_apart(masu, whole, tmp_path):
     assert "masu" in result.stdout
 
 
-def test_ctrl_c_while_replaying_keeps_what_was_measured(whole):
+COUNTED = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void __libc_free(void *), *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
+void free(void *p) { __libc_free(p); }
+void *malloc(size_t n) { return __libc_malloc(n); }
+void *calloc(size_t a, size_t b) { return __libc_calloc(a, b); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+void *memalign(size_t a, size_t n) { return __libc_memalign(a, n); }
+void *aligned_alloc(size_t a, size_t n) { return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { return (*p = __libc_memalign(a, n)) ? 0 : ENOMEM; }
+size_t malloc_usable_size(void *p) { return (((size_t *)p)[-1] & ~7ul) - 8; }
+__attribute__((constructor)) static void count(void) {
+  int file = strcmp(program_invocation_short_name, "trace_play") ? -1 : open(getenv("COUNT"), O_WRONLY | O_APPEND);
+  if (file >= 0 && write(file, "x", 1) == 1) close(file);
+}
+"""
+
+
+def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, tmp_path):
+    """One of the allocators counts its runs: a warm-up, a round, and one more."""
+    library, count = compile_program(COUNTED, "-shared", "-fPIC", "-fno-builtin"), tmp_path / "count"
+    count.touch()
     process = subprocess.Popen(
-        [MASU, "replay", "-n", "1000", whole], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=as_in_a_terminal,
+        [MASU, "replay", "-n", "1000", "--touch", "none", "--json", tmp_path / "it.json", "--with", f"counted={library}", whole],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal,
+        env={**os.environ, "COUNT": str(count)},
     )  # fmt: skip
-    time.sleep(1)  # not what is tested: it may come at any time, also while masu starts
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode in (0, 130, -signal.SIGINT)
-    assert "Traceback" not in errors
+    try:
+        deadline = time.monotonic() + 60
+        while count.stat().st_size < 3 and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    assert "peak memory" in output
+    assert json.loads((tmp_path / "it.json").read_text())["rounds"] >= 1

@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from conftest import MASU
 
+from masu import report
+
 PLANTED = r"""
 #include <pthread.h>
 #include <stdlib.h>
@@ -77,10 +79,19 @@ def test_the_page_needs_no_network_and_the_advice_is_also_printed(pages):
     assert not re.search(r'(src|href)="(?!#|data:)', page)
     assert "@import" not in page
     first = run.stdout.splitlines()[0]
-    assert first.startswith(("Best by time", "No difference"))
+    assert first.startswith("Too few rounds to say")
     assert first.split(".")[0] in html.unescape(page)
     assert "From thread to thread" in page
     assert page.count("<svg") >= 7
+
+
+@pytest.mark.parametrize(("all_", "worth"), [(20_000, True), (40_000, False)])
+def test_a_site_is_worth_a_form_by_its_part_of_all_allocations(all_, worth):
+    """Few of the sites are in the report."""
+    site = {"stack": 1, "size": 0, "taken": 300, "of_usual": 300, "usual": 48, "given": 300, "resized": 0, "runs": 300, "lifo": 0,
+            "handed": 0, "life_ns": 1e9, "blocks_most": 9}  # fmt: skip
+    found = report.Analysis({"sizes": [[48, 300, 0, 0], [64, all_ - 300, 0, 0]]}, [report.Site(site)])
+    assert [gain.form for gain in report.gains(found, 10.0)] == ["pool"] * worth
 
 
 def test_a_trace_that_is_none(masu, tmp_path):

@@ -65,6 +65,13 @@ def test_stats_once_for_a_program_that_forks(masu):
     assert tables(masu("run", "--stats", "--", sys.executable, "-c", forks)) == 1
 
 
+@pytest.mark.parametrize("how", [["--profile", "heap", "-o", "it"], ["--profile", "cpu", "-o", "it"], ["--leaks"]])
+def test_stats_beside_what_else_is_observed(masu, tmp_path, how):
+    result = masu("run", "--stats", *how, "--", "sh", "-c", "cat /dev/null; exec ls /", cwd=tmp_path)
+    assert tables(result) == 1
+    assert "masu: ls, process" in result.stderr
+
+
 # ---- The environment -------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import pytest
 from conftest import MASU
 
 from masu import tune
+from masu.compare import Comparison
 from masu.replay import program
 
 ODD_SIZES = r"""
@@ -97,6 +98,11 @@ def test_a_trace_that_is_none_and_a_folder_that_is_none(masu, compile_program, t
     result = masu("tune", tmp_path / "missing")
     assert result.returncode == 125
     assert result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_it_in_any_round():
+    with pytest.raises(KeyboardInterrupt):
+        tune._checked(Comparison([], {tune.BEFORE: [None] * 6}, interrupted=True))
 
 
 # ---- The choice ----

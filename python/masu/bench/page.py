@@ -31,7 +31,7 @@ def ratios(lines: Sequence[Line]) -> Markup:
     for y, line in enumerate(reversed(there)):
         e = line.to_best
         colour = {"best": "#1a7f37", "worse": "#c0392b", "even": "#777777"}[line.verdict]
-        low, high = (e.low, e.high) if math.isfinite(e.low + e.high) else (e.median, e.median)
+        low, high = (e.low, e.high) if e.has_interval else (e.median, e.median)
         axes.plot([low, high], [y, y], color=colour, linewidth=2)
         axes.plot(e.median, y, "o", color=colour, markersize=4)
     axes.set_yticks(range(len(there)), [f"{line.case}  {line.figure.key}" for line in reversed(there)])

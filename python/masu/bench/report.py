@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -19,6 +18,7 @@ from rich.text import Text
 from masu.bench.allocators import AGAIN, LEAST, OURS, Contender
 from masu.bench.cases import Case, Figure
 from masu.bench.run import Measured, best_of
+from masu.json_text import json_text
 from masu.measuring.rounds import shown
 from masu.measuring.statistics import Estimate, estimate, geometric_mean, ratio
 
@@ -44,7 +44,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """`best`, `worse`, or `even`: the interval says which."""
+        """`best`, `worse`, or `even`: the interval says which; without one it is even."""
         if not self.to_best:
             return ""
         return "best" if self.to_best.high < 1 else "worse" if self.to_best.low > 1 else "even"
@@ -181,7 +181,7 @@ def _worse_than(all_lines: Sequence[Line], before: dict) -> Iterator[str]:
     for line in all_lines:
         for other, e in (("best", line.to_best), ("floor", line.to_floor)):
             was = old.get((line.case, line.figure.key, other))
-            if e and was and line.figure.judged and e.low > was["high"]:
+            if e and was and line.figure.judged and was["high"] is not None and e.low > was["high"]:
                 yield f"{line.case}, {line.figure.key}: {e.median:.2f} to the {other}, was {was['median']:.2f}"
 
 
@@ -192,7 +192,7 @@ def _ratio(e: Estimate | None) -> Text:
     if not e:
         return Text("–", "dim")
     style = "green" if e.high < 1 else "red" if e.low > 1 else ""
-    return Text(f"{e.median:.2f}", style).append(f" {e.low:.2f}–{e.high:.2f}", "dim")
+    return Text(f"{e.median:.2f}", style).append(f" {e.low:.2f}–{e.high:.2f}" if e.has_interval else "", "dim")
 
 
 def table(all_lines: Sequence[Line]) -> Table:
@@ -244,4 +244,4 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
 
 
 def write_json(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+    path.write_text(json_text(content, separators=(",", ":")) + "\n")

@@ -24,12 +24,12 @@ from masu import trace as traces
 from masu.bench import counted, programs
 from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
+from masu.json_text import json_text
 from masu.measuring.measure import Usage, measure
-from masu.measuring.rounds import own_figures
-from masu.measuring.statistics import ratio
+from masu.measuring.rounds import is_finite, own_figures
+from masu.measuring.statistics import LEAST_ROUNDS, ratio
 from masu.messages import Problem
 
-LEAST_ROUNDS = 5
 TIGHT = 0.02
 """Half of the interval of the ratio to the best: tight enough."""
 
@@ -98,7 +98,7 @@ class Runner:
         """Adds to `done`, and writes it after every case."""
         todo = [(case, name) for case, name in cases if name not in done]
         columns = (
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
+            TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=self.console, transient=True) as progress:
@@ -233,7 +233,7 @@ def _why(usage: Usage) -> str:
 
 def _value(figure: Figure, usage: Usage, own: dict) -> float:
     found = getattr(usage, figure.key) if figure.process else own.get(figure.key)
-    if not isinstance(found, (int, float)):
+    if not is_finite(found):
         raise Problem(f"the program prints no {figure.key}")
     return float(found)
 
@@ -269,7 +269,7 @@ def tight(case: Case, measured: Measured) -> bool:
 def write_state(path: Path, done: dict[str, Measured]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({name: vars(m) for name, m in done.items()}))
+    fresh.write_text(json_text({name: vars(m) for name, m in done.items()}))
     fresh.replace(path)
 
 

@@ -29,5 +29,5 @@ def allocators(extra: tuple) -> None:
             said = Text(f"answers, but {f.flaw}", "yellow")
         else:
             said = Text("answers", "green")
-        table.add_row(f.name, f.version, library, said)
+        table.add_row(Text(f.name), f.version, Text(library), said)
     Console().print(table)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from masu.help import Command, ResultFile
+from masu.json_text import json_text
 from masu.library import library_path
 from masu.messages import MASU_FAILED, fail, warn
 from masu.program import find_or_fail, why_preload_fails
@@ -18,7 +17,7 @@ from masu.program import find_or_fail, why_preload_fails
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
-              help="So many rounds; else until it is clear, 5 to 30.")  # fmt: skip
+              help="So many rounds, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--metric", default="", metavar="REGEX",
               help="Judge by a number in the program's own output: the first group, more is better.")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
@@ -29,7 +28,7 @@ from masu.program import find_or_fail, why_preload_fails
 def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: str, arguments: tuple) -> None:
     """Runs PROGRAM on every allocator that this machine has, round by round in random order, and
     says which fits: time, memory over time, page faults, with 95 % intervals. The program's own
-    output is not shown. Ctrl-C ends it with what was measured so far."""
+    output is not shown, and what it leaves running is ended. Ctrl-C ends it with what was measured so far."""
     from rich.console import Console
 
     from masu import installed
@@ -52,8 +51,8 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
         fail(f"{program} ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
     console.print(table(result, versions))
-    console.print(comparing.advice(result), style="bold")
+    console.print(comparing.advice(result), style="bold", markup=False)
     if json_file:
-        json_file.write_text(json.dumps({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
+        json_file.write_text(json_text({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
     if html_file:
         html_file.write_text(page(result, versions), encoding="utf-8")

@@ -25,11 +25,11 @@ def export(listen: str | None, pids: tuple[int, ...]) -> None:
     registry.register(collector)
     if not listen:
         text = generate_latest(registry).decode()
+        click.echo(text, nl=False)
         for why in collector.failed:
             fail(f"export: {why}", MASU_FAILED)
-        if not text.strip():
+        if not text:
             fail("export: no process of this user shows its figures: masu run --live -- PROGRAM", MASU_FAILED)
-        click.echo(text, nl=False)
         return
     address, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:

@@ -9,7 +9,7 @@ import click
 
 from masu.help import Command
 from masu.library import recorder_path
-from masu.messages import MASU_FAILED, fail, say, warn
+from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 from masu.program import environment_at_start, find_or_fail, why_preload_fails
 
 
@@ -17,6 +17,7 @@ from masu.program import environment_at_start, find_or_fail, why_preload_fails
     cls=Command,
     example="masu record -- python3 some_script.py",
     context_settings={"allow_interspersed_args": False},
+    runs=True,
 )
 @click.option("-o", "output", type=click.Path(path_type=Path), help="The trace file; else PROGRAM.trace here.")
 @click.option("--stacks", is_flag=True, help="Also the call stack of each call (slower, larger).")
@@ -34,6 +35,7 @@ def record(output, stacks: bool, program: str, arguments: tuple) -> None:
     if reason:
         fail(f"{reason}: LD_PRELOAD has no effect, nothing would be recorded", MASU_FAILED)
     output = output or Path(f"{os.path.basename(program)}.trace")
+    writable_or_fail(output)
     done = recording.record(
         path, [program, *arguments], output, library, environment=environment_at_start(), stacks=stacks,
         left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),

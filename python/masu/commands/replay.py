@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 import click
 
 from masu.help import Command, ResultFile
+from masu.json_text import json_text
 from masu.library import library_path
 from masu.messages import MASU_FAILED, fail, say, warn
 
 
 @click.command(cls=Command, example="masu replay python3.trace")
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
-              help="So many rounds; else until it is clear, 5 to 30.")  # fmt: skip
+              help="So many rounds, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--touch", type=click.Choice(("auto", "full", "first", "none")), default="auto", show_default=True,
               help="What is written to each block: all of it, a byte of each page, or nothing; auto: all of it, unless the replay "
                    "then takes longer than the program did.")  # fmt: skip
@@ -65,7 +65,7 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     console.print(f"Of each block {replaying.TOUCHES[result.touch]} written. The replay itself takes {result.own_s:.3f} s of the time, "
                   "where no allocator is called.", style="dim")  # fmt: skip
     if replaying.prediction(result):
-        console.print(replaying.prediction(result))
-    console.print(advice(c), style="bold")
+        console.print(replaying.prediction(result), markup=False)
+    console.print(advice(c), style="bold", markup=False)
     if json_file:
-        json_file.write_text(json.dumps({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")
+        json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -36,6 +37,7 @@ class Size(click.ParamType):
     cls=Command,
     example="masu run --stats -- python3 -c 'print(6 * 7)'",
     context_settings={"allow_interspersed_args": False},
+    runs=True,
 )
 @click.option("--stats", is_flag=True, help="Write a summary to stderr when the program ends.")
 @click.option("--live", is_flag=True, help="Show its figures to masu top, stat, doctor, purge and export.")
@@ -78,18 +80,21 @@ def run(
     reason = why_preload_fails(path, library)
     if reason:
         warn(f"{reason}: LD_PRELOAD has no effect, it runs on its own allocator")
-    added = [options] * bool(options) + ["verbose"] * verbose + ["live"] * live + [f"stats:{os.getpid()}"] * stats
+    added = [options] * bool(options) + ["verbose"] * verbose + ["live"] * live
     environment = _environment(library, added)
     if options_file:
         environment["MASU_OPTIONS_FILE"] = _readable(options_file)
+    words = [program, *arguments]
+    observed = functools.partial(_run_observed, path, words, environment, stats)
     if profile:
-        when = _when(every, growth, number)
-        _run_profiled(path, [program, *arguments], environment, output, profile, interval or hz, when, bool(reason))
+        _run_profiled(observed, program, output, profile, interval or hz, _when(every, growth, number), bool(reason))
     if leaks:
-        _run_for_leaks(path, [program, *arguments], environment, output, rules, bool(reason))
+        _run_for_leaks(observed, program, output, rules, bool(reason))
+    if stats:
+        _ask_for_stats(environment)
     _restore_signals()
     try:
-        _execute(path, [program, *arguments], environment)
+        _execute(path, words, environment)
     except OSError as error:
         fail(f"{program}: {error.strerror}", CANNOT_EXECUTE)
 
@@ -118,6 +123,11 @@ def _join(environment: dict, name: str, separator: str, added: list, first: bool
         environment[name] = separator.join(values)
 
 
+def _ask_for_stats(environment: dict) -> None:
+    """Of this process, whatever it executes, and of no other."""
+    _join(environment, "MASU_OPTIONS", ",", [f"stats:{os.getpid()}"], first=False)
+
+
 def _restore_signals() -> None:
     """Python ignores these, and what is ignored stays so in the program."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -142,20 +152,27 @@ def _is_elf(path: str) -> bool:
 # ---- With a profile ----
 
 
-def _run_observed(path: str, argv: list, environment: dict, options: list, beside: Path | None, **how):
-    """Of all that the program and its processes write what there is to take, in a folder beside the result."""
+def _run_observed(path: str, argv: list, environment: dict, stats: bool, options: list, inside: Path | None, **how):
+    """Of all that the program and its processes write what there is to take. inside: where their folder is made."""
     from masu import profile_run as profiling
 
     try:
-        folder = profiling.folder_for(argv[0], beside)
+        folder = profiling.folder_for(argv[0], inside)
     except OSError as error:
-        fail(f"{beside or tempfile.gettempdir()}: {error.strerror}", MASU_FAILED)
+        fail(f"{inside or tempfile.gettempdir()}: {error.strerror}", MASU_FAILED)
     environment["MASU_PROFILE"] = str(folder)
     _join(environment, "MASU_OPTIONS", ",", options, first=False)
 
     def start(in_child) -> subprocess.Popen:
         def popen(file: str, arguments: list, variables: dict) -> subprocess.Popen:
-            return subprocess.Popen(arguments, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
+            def become_it() -> None:  # the process, whose id is known only there
+                in_child()
+                if stats:
+                    _ask_for_stats(variables)
+                os.environ.clear()
+                os.environ.update(variables)
+
+            return subprocess.Popen(arguments, executable=file, close_fds=False, preexec_fn=become_it)
 
         return _execute(path, argv, environment, popen)
 
@@ -187,11 +204,13 @@ def _profiler_options(kind: str, rate, when: list) -> list:
     return [f"cpu:{rate or 1}", *when]
 
 
-def _run_profiled(path: str, argv: list, environment: dict, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
-    beside = output.parent if output else Path.cwd()
-    taken = _run_observed(path, argv, environment, _profiler_options(kind, rate, when), beside, output=output, keep_all=bool(when))
+def _run_profiled(observed, program: str, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
+    from masu.profile_run import beside
+
+    inside = beside(output) if output else Path.cwd()
+    taken = observed(_profiler_options(kind, rate, when), inside, output=output, keep_all=bool(when))
     if not reached_by_none or taken.files:
-        _tell(argv[0], taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
+        _tell(program, taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
     raise SystemExit(_status(taken))
 
 
@@ -282,14 +301,14 @@ def _suppressions(path: Path | None):
         fail(f"{path}: {error.strerror}", MASU_FAILED)
 
 
-def _run_for_leaks(path: str, argv: list, environment: dict, output, rules, reached_by_none: bool) -> NoReturn:
+def _run_for_leaks(observed, program: str, output, rules, reached_by_none: bool) -> NoReturn:
     from masu.leaks import leaks
-    from masu.profile_run import Kind
+    from masu.profile_run import Kind, beside
 
-    taken = _run_observed(path, argv, environment, ["leaks"], output.parent if output else None,
-                          output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
+    taken = observed(["leaks"], output and beside(output),
+                     output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
     if not reached_by_none or taken.files:
-        _tell_problems(argv[0], taken, "was not checked for leaks")
+        _tell_problems(program, taken, "was not checked for leaks")
     found = _tell_leaks(taken.files, rules, bool(output))
     if taken.files and not found:
         checked = len(taken.files) + taken.empty

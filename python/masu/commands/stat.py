@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from masu.help import Command
+from masu.json_text import json_text
 from masu.messages import MASU_FAILED, fail
 
 
@@ -28,7 +27,7 @@ def stat(as_json: bool, pid: int) -> None:
     except live.NotLive as why:
         fail(f"stat: {why}", MASU_FAILED)
     if as_json:
-        click.echo(json.dumps(figures.as_json(), indent=1))
+        click.echo(json_text(figures.as_json(), indent=1))
         return
     console = Console() if Console().is_terminal else Console(width=140)
     console.print(f"{figures.program}, process {pid}, masu {figures.masu}", style="bold", highlight=False)

@@ -71,7 +71,7 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
     how = f"{rounds} rounds, --touch {touch}{' --think' if think else ''}"
     use = f"masu run --options-file {output} -- PROGRAM"
     output.write_text(tuning.options_file(tuned, file, goal, version("masu"), how, use), encoding="utf-8")
-    console.print(f"{output} is written. Use it: {use}", style="bold", soft_wrap=True)
+    console.print(f"{output} is written. Use it: {use}", style="bold", soft_wrap=True, markup=False)
 
 
 def _table(names: str, rows: list):

@@ -1,9 +1,13 @@
-/* measure RESULT COMMAND...
+/* measure RESULT [NAME=VALUE]... -- COMMAND...
  *
- * Runs COMMAND and writes two lines to the file RESULT: its process id when it
- * starts, and what it used, as JSON, when it has ended. A small C program, because
- * the peak memory that the kernel reports for a process begins with that of the
- * process it was forked from. Ends with 0 whatever COMMAND's status is. */
+ * Runs COMMAND with these settings in its environment and writes two lines to the
+ * file RESULT: its process id when it starts, and what it used, as JSON, when it has
+ * ended. A small C program, because the peak memory that the kernel reports for a
+ * process begins with that of the process it was forked from.
+ *
+ * What COMMAND started and left does not outlive it: its process group, which is this
+ * one's, is killed, this process with it, once RESULT is written, at SIGTERM, and when
+ * the thread that started it ends. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -29,11 +33,30 @@ static double seconds(struct timeval t) {
   return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
 }
 
+static void end_group(int number) {
+  (void)number;
+  kill(0, SIGKILL);
+}
+
+static void become(char **settings, char **command) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (; settings < command - 1; settings++)
+    putenv(*settings);
+  execvp(*command, command);
+  fprintf(stderr, "%s: %s\n", *command, strerror(errno));
+  _exit(127);
+}
+
 int main(int argc, char **argv) {
-  if (argc < 3) {
-    fputs("usage: measure RESULT COMMAND...\n", stderr);
+  int dashes = 2;
+  while (dashes < argc && strcmp(argv[dashes], "--"))
+    dashes++;
+  if (dashes + 1 >= argc) {
+    fputs("usage: measure RESULT [NAME=VALUE]... -- COMMAND...\n", stderr);
     return 2;
   }
+  setpgid(0, 0); /* fails for the leader of a session, who leads a group already */
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
   int result = open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (result < 0) {
     perror(argv[1]);
@@ -45,12 +68,9 @@ int main(int argc, char **argv) {
     perror("fork");
     return 2;
   }
-  if (!pid) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execvp(argv[2], argv + 2);
-    fprintf(stderr, "%s: %s\n", argv[2], strerror(errno));
-    _exit(127);
-  }
+  if (!pid)
+    become(argv + 2, argv + dashes + 1);
+  signal(SIGTERM, end_group);
   dprintf(result, "%d\n", (int)pid);
   int status;
   struct rusage r;
@@ -63,5 +83,5 @@ int main(int argc, char **argv) {
           "\"page_faults\": %ld, \"voluntary_switches\": %ld, \"involuntary_switches\": %ld, \"status\": %d}\n",
           wall, seconds(r.ru_utime), seconds(r.ru_stime), r.ru_maxrss, r.ru_minflt + r.ru_majflt, r.ru_nvcsw,
           r.ru_nivcsw, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-  return 0;
+  end_group(0);
 }

@@ -118,14 +118,14 @@ def measure(
     timeout: float = 600,
     started: Callable[[int], None] | None = None,
 ) -> Usage:
-    """Runs the command to its end. The launcher itself stays on the system allocator;
+    """Runs the command to its end, and ends what it leaves. The launcher itself stays on the system allocator;
     `started` is told its process id, the command is its only child."""
     env = clean_environment(SYSTEM, environment)
     settings = [f"{k}={v}" for k, v in allocator.environment().items()]
     with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
         result = Path(scratch) / "usage"
         process = subprocess.Popen(
-            [launcher(), result, "env", *settings, *command],
+            [launcher(), result, *settings, "--", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -135,17 +135,17 @@ def measure(
             cwd=folder,
             start_new_session=True,
         )
-        if started:
-            started(process.pid)
-        try:
-            output, errors = process.communicate(timeout=timeout)
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):  # it had just ended
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
-            raise
+        with process:
+            try:
+                if started:
+                    started(process.pid)
+                output, errors = process.communicate(timeout=timeout)
+            except BaseException as error:
+                with contextlib.suppress(ProcessLookupError):  # it had just ended
+                    os.killpg(process.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
+                raise
         return Usage.read(result, output, errors)
 
 

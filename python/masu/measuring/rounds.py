@@ -2,7 +2,7 @@
 
 A round runs every allocator once, in random order, so that whatever else the machine
 does meets all of them alike. Figures are medians over the rounds; a ratio comes with
-the 95 % interval of a bootstrap over whole rounds.
+the 95 % interval of a bootstrap over whole rounds, from five on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import os
 import random
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,8 @@ class Sample:
     """One run: what the system counted, and what the program says about itself."""
 
     usage: Usage
-    own: dict[str, float | int | str]
-    """The JSON object in the last line of the program's output; empty without one."""
+    own: dict
+    """See own_figures."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,14 @@ PROCESS_ROWS = (
 )
 
 
-def own_figures(output: str) -> dict[str, float | int | str]:
+def own_figures(output: str) -> dict:
+    """The JSON object in the last line; empty without one."""
     lines = output.strip().splitlines()
     if not lines or not lines[-1].startswith("{"):
         return {}
     try:
         return json.loads(lines[-1])
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}
 
 
@@ -85,7 +87,8 @@ def run_rounds(
     """The warm-up rounds fill the page cache and are thrown away."""
     order = random.Random(seed)
     results: Results = {a.name: [] for a in allocators}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=(warm_up + rounds) * len(allocators))
         for number in range(-warm_up, rounds):
@@ -93,10 +96,12 @@ def run_rounds(
                 name = f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
                 progress.update(task, description=f"{name}: {allocator.name}")
                 sample = run_once(command, allocator)
+                printed[allocator.name].append(sample.own)
                 if number >= 0:
                     results[allocator.name].append(sample)
                 progress.advance(task)
-    check_same(results)
+    for why in differing(printed).values():
+        raise Problem(why)
     return results
 
 
@@ -110,19 +115,25 @@ def run_once(command: Sequence[str], allocator: Allocator) -> Sample:
     return Sample(usage, own_figures(usage.output))
 
 
-def check_same(results: Results) -> None:
-    """Texts among a program's own figures are results (a checksum): the same on every allocator."""
-    seen: dict[str, tuple[str, str]] = {}
-    for name, samples in results.items():
-        for sample in samples:
-            check_one(name, sample.own, seen)
-
-
-def check_one(name: str, own: dict, seen: dict[str, tuple[str, str]]) -> None:
-    """`seen`: who had which value first."""
-    for key, value in own.items():
-        if isinstance(value, str) and seen.setdefault(key, (name, value))[1] != value:
-            raise Problem(f"{key} differs: {seen[key][1]} on {seen[key][0]}, {value} on {name}")
+def differing(printed: dict[str, list[dict]]) -> dict[str, str]:
+    """Texts among a program's own figures are results (a checksum): the same on every allocator. One that differs
+    from run to run on the same allocator, as a date does, is none. printed: what each run said, by allocator; returns
+    what is wrong with those that differ from the first."""
+    texts: dict[str, dict[str, set[str]]] = {}
+    for name, runs in printed.items():
+        for own in runs:
+            for key, value in own.items():
+                if isinstance(value, str):
+                    texts.setdefault(key, {}).setdefault(name, set()).add(value)
+    wrong: dict[str, str] = {}
+    for key, said in texts.items():
+        if any(len(values) > 1 for values in said.values()):
+            continue
+        (first, right), *others = ((name, *values) for name, values in said.items())
+        for name, value in others:
+            if value != right:
+                wrong.setdefault(name, f"{key} differs: {right} on {first}, {value} on {name}")
+    return wrong
 
 
 # ---- Statistics ----
@@ -130,12 +141,6 @@ def check_one(name: str, own: dict, seen: dict[str, tuple[str, str]]) -> None:
 
 def column(results: Results, name: str, row: Row) -> np.ndarray:
     return np.array([row.value(s) for s in results[name]], dtype=float)
-
-
-def ratio(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
-    """Ratio of the medians and its 95 % interval; rounds are drawn as pairs."""
-    found = statistics.ratio(values, base)
-    return found.median, found.low, found.high
 
 
 # ---- The table ----
@@ -164,23 +169,25 @@ def shown(value: float, unit: str) -> str:
 
 
 def ratio_text(row: Row, values: np.ndarray, base: np.ndarray) -> Text:
-    middle, low, high = ratio(values, base)
-    if math.isnan(middle):
+    r = statistics.ratio(values, base)
+    if math.isnan(r.median):
         return Text("–", style="dim")
     style = ""
-    if not row.neutral and (high < 1 or low > 1):
-        style = "bold green" if (high < 1) != row.more else "bold red"
-    return Text(f"{middle:.2f}", style).append(f"  {low:.2f} – {high:.2f}", "dim")
+    if not row.neutral and r.differs:
+        style = "bold green" if (r.high < 1) != row.more else "bold red"
+    return Text(f"{r.median:.2f}", style).append(f"  {r.low:.2f} – {r.high:.2f}" if r.has_interval else "", "dim")
 
 
 def table(results: Results, rows: Iterable[Row], title: str = "") -> Table:
     base, *others = results
-    t = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    enough = len(results[base]) >= statistics.LEAST_ROUNDS
+    heading = "ratio (95 % interval)" if enough else "ratio (too few rounds for an interval)"
+    t = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     t.add_column("")
     for name in results:
-        t.add_column(name, justify="right", no_wrap=True)
+        t.add_column(Text(name), justify="right", no_wrap=True)
     for name in others:
-        t.add_column(f"{name} : {base}" if len(others) > 1 else "ratio (95 % interval)", justify="right", no_wrap=True)
+        t.add_column(Text(f"{name} : {base}" if len(others) > 1 else heading), justify="right", no_wrap=True)
     group = None
     for row in rows:
         if row.group and row.group != group:
@@ -190,19 +197,25 @@ def table(results: Results, rows: Iterable[Row], title: str = "") -> Table:
         group = row.group
         columns = {name: column(results, name, row) for name in results}
         t.add_row(
-            ("  " if row.group else "") + row.label,
+            Text(("  " if row.group else "") + row.label),
             *(shown(float(np.median(values)), row.unit) for values in columns.values()),
             *(ratio_text(row, columns[name], columns[base]) for name in others),
         )
     return t
 
 
+def is_finite(value: object) -> bool:
+    """A number that fits a float, and is one."""
+    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+
+
 def own_rows(results: Results) -> list[Row]:
-    """A row for each number that the program prints about itself, where it is not always the same."""
+    """A row for each number that every run of the program prints about itself, where it is not always the same."""
     samples = [s for samples in results.values() for s in samples]
     rows = []
-    for key, value in samples[0].own.items():
-        if not isinstance(value, (int, float)) or len({s.own.get(key) for s in samples}) == 1:
+    for key in samples[0].own:
+        values = [s.own.get(key) for s in samples]
+        if not all(map(is_finite, values)) or len(set(values)) == 1:
             continue
         name, unit = key, ""
         more = key.endswith("_per_s")
@@ -223,8 +236,7 @@ def summary(results: Results, row: Row) -> dict:
     columns = {name: column(results, name, row) for name in results}
     ratios = {}
     for name in others:
-        figures = (None if math.isnan(x) else x for x in ratio(columns[name], columns[base]))
-        ratios[name] = dict(zip(("median", "low", "high"), figures, strict=True))
+        ratios[name] = vars(statistics.ratio(columns[name], columns[base]))
     return {
         "figure": f"{row.group} {row.label}".strip(),
         "unit": row.unit,
@@ -234,7 +246,7 @@ def summary(results: Results, row: Row) -> dict:
 
 
 def as_json(command: Sequence[str], allocators: Sequence[Allocator], results: Results, rows: Iterable[Row]) -> dict:
-    """Everything that was measured, and the medians and ratios of the rows."""
+    """Everything that was measured, and the medians and ratios of the rows; for json_text."""
     return {
         "command": list(command),
         "allocators": {a.name: str(a.library) if a.library else None for a in allocators},

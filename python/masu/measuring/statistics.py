@@ -11,6 +11,9 @@ import numpy as np
 from scipy import stats
 
 RESAMPLES = 2_000
+LEAST_ROUNDS = 5
+"""Fewer span no 95 % interval: that all values lie on one side of the true median happens with five once in 16
+times, with four once in eight."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,16 @@ class Estimate:
     median: float
     low: float
     high: float
+    """The 95 % interval; infinite where there are too few rounds for one."""
+
+    @property
+    def has_interval(self) -> bool:
+        return math.isfinite(self.high - self.low)
+
+    @property
+    def differs(self) -> bool:
+        """Of a ratio: is it another than 1, beyond noise?"""
+        return self.high < 1 or self.low > 1
 
     @property
     def spread(self) -> float:
@@ -26,8 +39,8 @@ class Estimate:
 
 
 def _interval(data: tuple[np.ndarray, ...], statistic) -> tuple[float, float]:
-    """95 %, by the bootstrap over whole rounds; a single round has no interval."""
-    if len(data[0]) < 2:
+    """By the bootstrap over whole rounds."""
+    if len(data[0]) < LEAST_ROUNDS:
         return -math.inf, math.inf
     with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
         warnings.simplefilter("ignore")  # all rounds alike: the interval is a point
