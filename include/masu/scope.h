@@ -11,8 +11,13 @@
  *
  * Scopes nest and belong to the thread that opened them. At close the values go in the
  * reverse order of their coming. A scope that is closed while inner ones are open closes
- * those first, so longjmp over some is harmless; a thread that ends closes all. What is
- * done outside of every scope belongs to an outermost one that the thread's end closes.
+ * those first; a thread that ends closes all. What is done outside of every scope belongs to an
+ * outermost one that the thread's end closes.
+ *
+ * longjmp over scopes is harmless, at a price: what is in scopes that were left without
+ * close, temporary memory too, lives until the scope around them closes; with none around,
+ * until the thread ends. Till then the innermost of them is the innermost scope.
+ *
  * Opening and closing an empty scope costs about as much as a function call.
  *
  * Threads: everything here acts on the calling thread's scopes. Not for signal handlers.
@@ -33,8 +38,8 @@ typedef struct masu_scope {
 } masu_scope;
 
 /* heap: what masu_scope_alloc takes memory from; NULL: the general memory. Returns 0, or
- * ENOMEM: then the scope is not open, and closing it does nothing. A scope that was left
- * without close (by longjmp) and is opened again is closed first. */
+ * ENOMEM: then the scope is not open, and closing it does nothing. Where the address was
+ * that of a scope that was left without close, what that had is the scope's around it. */
 MASU_API int masu_scope_open(masu_scope *scope, masu_heap *heap);
 MASU_API void masu_scope_close(masu_scope *scope);
 
