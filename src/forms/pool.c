@@ -23,7 +23,6 @@
 #include "api/thread.h"
 #include "base/bits.h"
 #include "forms/named.h"
-#include "os/lock.h"
 #include "os/os.h"
 #include "os/report.h"
 
@@ -217,9 +216,9 @@ static bool make_some(pool *p) {
 
 /* Who comes second finds what the first has made. */
 static bool make_some_shared(pool *p) {
-  lock_take(LOCK_POOLS);
+  thread_hold(LOCK_POOLS);
   bool any = (uint32_t)load_acquire(&p->top) || make_some(p);
-  lock_drop(LOCK_POOLS);
+  thread_let_go(LOCK_POOLS);
   return any;
 }
 
