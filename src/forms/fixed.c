@@ -127,7 +127,7 @@ PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
   if (!masu_fixed_owns(f, p)) {
     if (!(f->flags & MASU_FIXED_FALLBACK))
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);
-    return masu_realloc(p, size);
+    return masu_realloc(p, max_size(size, 1)); /* of size 0 it would be freed */
   }
   void *q = masu_fixed_alloc_slow(f, size);
   if (q) {

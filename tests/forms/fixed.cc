@@ -76,6 +76,17 @@ TEST_F(Fixed, FallsBackAndComesHome) {
   masu_fixed_destroy(f);
 }
 
+TEST_F(Fixed, ReallocToNothingFreesNothing) {
+  masu_fixed *f = masu_fixed_create(100, 1, MASU_FIXED_FALLBACK);
+  void *own = masu_fixed_alloc(f, 10), *other = masu_fixed_alloc(f, 1000);
+  EXPECT_EQ(masu_fixed_realloc(f, own, 0), own);
+  other = masu_fixed_realloc(f, other, 0);
+  EXPECT_NE(other, nullptr);
+  masu_fixed_free(f, other);
+  masu_fixed_free(f, own);
+  masu_fixed_destroy(f);
+}
+
 TEST_F(Fixed, OverTheCallersMemory) {
   alignas(16) static char memory[1000];
   masu_fixed f;
