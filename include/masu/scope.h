@@ -37,9 +37,10 @@ typedef struct masu_scope {
   char unused;
 } masu_scope;
 
-/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. Returns 0, or
- * ENOMEM: then the scope is not open, and closing it does nothing. Where the address was
- * that of a scope that was left without close, what that had is the scope's around it. */
+/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. A heap may be
+ * destroyed when what scopes took from it was released. Returns 0, or ENOMEM: then the
+ * scope is not open, and closing it does nothing. What a scope that was left without close
+ * had becomes that of the scope around it when another is opened at its address. */
 MASU_API int masu_scope_open(masu_scope *scope, masu_heap *heap);
 MASU_API void masu_scope_close(masu_scope *scope);
 
