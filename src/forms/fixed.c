@@ -3,7 +3,8 @@
  *     ready: every block that isn't out, in address order at first
  *     taken - given + |ready| == span / stride of the blocks
  *
- * One that was created is a tenant: descriptor, then the blocks, each a block of the heap.
+ * One that was created is a tenant: descriptor, then the blocks, each a block of the heap. The
+ * functions don't know which kind they have: that one was destroyed is a flag of its head.
  */
 #include "masu/fixed.h"
 
@@ -20,6 +21,13 @@ typedef struct fixed {
   masu_fixed head;
   tenant tenant;
 } fixed;
+
+#define FIXED_DESTROYED (1u << 31)
+
+static void fixed_used(const masu_fixed *f) {
+  if (CHECKED && f->flags & FIXED_DESTROYED)
+    report_misuse("use after destroy", f);
+}
 
 /* Usable bytes of a block are all of it, so the stride is `block`. */
 static size_t fixed_stride(size_t size) { return size <= 8 ? 8 : ROUND_UP(size, 16); }
@@ -86,18 +94,23 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
   fixed *f = (fixed *)head;
   if (!f)
     return;
-  tenant_used(&f->tenant, f);
+  fixed_used(head);
   masu_free(head->start);
   head->ready = NULL;
   head->span = 0;
+  head->flags = FIXED_DESTROYED;
   tenant_end(&f->tenant, f);
 }
 
-PUBLIC void masu_fixed_reset(masu_fixed *f) { fixed_link(f); }
+PUBLIC void masu_fixed_reset(masu_fixed *f) {
+  fixed_used(f);
+  fixed_link(f);
+}
 
 /* ---- What leaves the inline functions, which count ---- */
 
 PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
+  fixed_used(f);
   f->missed++;
   if (f->flags & MASU_FIXED_FALLBACK)
     return masu_heap_malloc(f->heap, size);
@@ -107,6 +120,7 @@ PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
 
 /* Any block of the pool, when the caller checks; else one that fell back. */
 PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
+  fixed_used(f);
   if (masu_fixed_owns(f, p)) {
     if ((size_t)((char *)p - f->start) % f->block)
       report_misuse("free of a pointer inside a block of a fixed pool", p);
@@ -124,6 +138,7 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
 
 /* p fell back, or is a block of the pool that is too small. */
 PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
+  fixed_used(f);
   if (!masu_fixed_owns(f, p)) {
     if (!(f->flags & MASU_FIXED_FALLBACK))
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);

@@ -211,6 +211,7 @@ static void check_free(const masu_ladder *l, const ladder_chunk *c, void *p) {
 }
 
 PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
+  tenant_used(&l->tenant, l);
   if (UNLIKELY(is_above_steps(p))) {
     masu_free(p);
     return;
@@ -225,6 +226,7 @@ PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
 }
 
 PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
+  tenant_used(&l->tenant, l);
   if (!p)
     return masu_ladder_alloc(l, size);
   bool above = is_above_steps(p);
@@ -262,6 +264,7 @@ static void trim_step(masu_ladder *l, ladder_step *s) {
 }
 
 PUBLIC size_t masu_ladder_trim(masu_ladder *l) {
+  tenant_used(&l->tenant, l);
   size_t before = l->held;
   for (size_t i = 0; i < l->count; i++)
     trim_step(l, &l->step[i]);
