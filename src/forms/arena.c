@@ -67,13 +67,13 @@ static masu_run *run_make(char *memory, size_t bytes, size_t dirty) {
 
 /* For other threads as well: nothing is followed. */
 static size_t arena_used(const arena *a) {
-  return a->room - (size_t)(a->head.end - a->head.at);
+  return tenant_peek(&a->room) - (tenant_peek(&a->head.end) - tenant_peek(&a->head.at));
 }
 
 static void arena_figures(const tenant *t, size_t *used, size_t *held) {
   const arena *a = CONTAINER_OF(t, arena, tenant);
   *used = arena_used(a);
-  *held = a->held;
+  *held = tenant_peek(&a->held);
 }
 
 static masu_run *run_take(arena *a, size_t size) {

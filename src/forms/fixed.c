@@ -59,8 +59,8 @@ PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t 
 
 static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   const fixed *f = CONTAINER_OF(t, fixed, tenant);
-  *used = masu_fixed_live(&f->head) * f->head.block;
-  *held = f->head.span;
+  *used = (tenant_peek(&f->head.taken) - tenant_peek(&f->head.given)) * f->head.block;
+  *held = tenant_peek(&f->head.span);
 }
 
 PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t size,

@@ -59,8 +59,8 @@ static char *ladder_block(const ladder_chunk *c, uint32_t i) {
 
 static void ladder_figures(const tenant *t, size_t *used, size_t *held) {
   const masu_ladder *l = CONTAINER_OF(t, masu_ladder, tenant);
-  *used = l->live;
-  *held = l->held;
+  *used = tenant_peek(&l->live);
+  *held = tenant_peek(&l->held);
 }
 
 static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {

@@ -310,6 +310,7 @@ internal bool tenant_read(size_t n, tenant_line *line) {
     copy_name(line->name, t->name);
     copy_name(line->heap, masu_heap_name(t->heap));
     t->figures(t, &line->used, &line->held);
+    line->used = min_size(line->used, line->held); /* they may be of different moments */
   }
   thread_unlock(LOCK_FORMS, busy);
   return at != NULL;

@@ -285,13 +285,14 @@ PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
 /* ---- Coming and going ---- */
 
 static size_t live_of(const pool *p) {
-  return is_shared(p) ? load_relaxed(&p->shared_live) : masu_pool_live(&p->head);
+  return is_shared(p) ? load_relaxed(&p->shared_live)
+                      : tenant_peek(&p->head.taken) - tenant_peek(&p->head.given);
 }
 
 static void pool_figures(const tenant *t, size_t *used, size_t *held) {
   const pool *p = CONTAINER_OF(t, pool, tenant);
   *used = live_of(p) * p->head.size;
-  *held = p->held;
+  *held = tenant_peek(&p->held);
 }
 
 /* In parentheses: the macro of that name adds the flags of who calls. */
