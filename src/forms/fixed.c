@@ -47,7 +47,7 @@ static void fixed_link(masu_fixed *f) {
 PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t size,
                               unsigned flags) {
   size_t stride = size && size <= LARGE_MOST ? fixed_stride(size) : 0;
-  if (!stride || (uintptr_t)memory % 16 || bytes < stride || flags & ~(unsigned)MASU_FIXED_FALLBACK) {
+  if (!memory || !stride || (uintptr_t)memory % 16 || bytes < stride || flags & ~(unsigned)MASU_FIXED_FALLBACK) {
     errno = EINVAL;
     return 0;
   }

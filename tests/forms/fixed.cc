@@ -97,6 +97,7 @@ TEST_F(Fixed, OverTheCallersMemory) {
   errno = 0;
   EXPECT_EQ(masu_fixed_init(&f, memory + 8, 900, 90, 0), 0u);
   EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(masu_fixed_init(&f, nullptr, 900, 90, 0), 0u);
   EXPECT_EQ(masu_fixed_init(&f, memory, 80, 90, 0), 0u);
   EXPECT_EQ(masu_fixed_init(&f, memory, 900, 0, 0), 0u);
   EXPECT_EQ(masu_fixed_init(&f, memory, 900, 10, 8), 0u);
