@@ -235,12 +235,16 @@ PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
     return masu_realloc(p, size); /* stays a run or mapping, at the start of a slice */
   if (size <= kept && (!above || size > l->step[l->count - 1].size))
     return p;
+  int saved = errno;
   void *q = masu_ladder_alloc(l, size);
   if (q) {
     memcpy(q, p, min_size(kept, size));
     masu_ladder_free(l, p);
+  } else if (size <= kept) {
+    errno = saved;
+    return p;
   }
-  return q || size > kept ? q : p;
+  return q;
 }
 
 /* ---- Giving back ---- */

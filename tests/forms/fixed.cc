@@ -211,6 +211,18 @@ TEST_F(Ladder, ManyBlocksOfEachStep) {
   }
 }
 
+/* Where there is no room for a step's first chunk. */
+TEST_F(Ladder, ABlockThatCannotMoveDownStays) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_ladder *l = masu_ladder_create_in(heap, "inhabitant", nullptr, 0);
+  void *p = masu_ladder_alloc(l, MIB);
+  masu_heap_set_budget(heap, 0, MIB + 512 * KIB);
+  errno = 0;
+  EXPECT_EQ(masu_ladder_realloc(l, p, 100), p);
+  EXPECT_EQ(errno, 0);
+  masu_heap_destroy(heap);
+}
+
 TEST_F(Ladder, BadArguments) {
   static const size_t falling[] = {16, 8}, twice[] = {8, 8}, large[] = {16, MIB}, none[] = {0};
   EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 2));
