@@ -24,6 +24,9 @@ static void handler(int number) {
   if (turn % EVERY == 0 && turn < SIGNALS) {
     int why = masu_stats_read(&s, sizeof s);
     CHECK(why == 0 || why == EAGAIN, "masu_stats_read: %d", why);
+    uint64_t live = 0;
+    why = masu_ctl("stats.live", &live, NULL);
+    CHECK(why == EAGAIN || (why == 0 && live > 0), "masu_ctl: %d", why);
     void *p = masu_heap_malloc(fresh[turn / EVERY], 100);
     touch(p, p ? 100 : 0);
   }
