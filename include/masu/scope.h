@@ -12,7 +12,8 @@
  * Scopes nest and belong to the thread that opened them. At close the values go in the
  * reverse order of their coming. A scope that is closed while inner ones are open closes
  * those first; a thread that ends closes all. What is done outside of every scope belongs to an
- * outermost one that the thread's end closes.
+ * outermost one that the thread's end closes. A process that ends, by exit or because main
+ * returns, ends no thread: what is open in the initial thread then is not released.
  *
  * longjmp over scopes is harmless, at a price: what is in scopes that were left without
  * close, temporary memory too, lives until the scope around them closes; with none around,
