@@ -80,8 +80,8 @@ MASU_API void *masu_arena_realloc(masu_arena *arena, void *p, size_t old_size, s
 /* A copy of a string, without alignment. */
 MASU_API char *masu_arena_strdup(masu_arena *arena, const char *text);
 
-/* A moment in the arena's life. Rewinding to it frees what was allocated since; marks taken
- * since then are void. */
+/* A moment in the arena's life. Rewinding to it frees what was allocated since, and what the
+ * block that was the last one has grown by since; marks taken since then are void. */
 typedef struct masu_mark {
   masu_run *run;
   char *at;

@@ -94,7 +94,8 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
 }
 
 /* p NULL: as alloc. A block of the pool stays where it is if the size fits in it; else it is
- * copied to a block that fell back, and is free again. On failure p stays as it was. */
+ * copied to a block that fell back, and is free again. Size 0 frees nothing. On failure p
+ * stays as it was. */
 static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
   if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block, 1))
     return p;

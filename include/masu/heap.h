@@ -10,7 +10,7 @@
  * A heap may be used from any thread at any time, without locking: each thread
  * allocates from a part of its own. Its blocks are blocks like malloc's: they are freed,
  * resized and measured by free, realloc and malloc_usable_size, from any thread, and
- * realloc leaves them in their heap. Pools, arenas, ladders and scopes can live in a
+ * realloc leaves them in their heap. Pools, fixed pools, arenas and ladders can live in a
  * heap; they and their blocks count for it and end with it.
  *
  * Every function that takes a heap takes NULL for the program's general memory, which
@@ -35,7 +35,8 @@ typedef struct masu_heap masu_heap;
 MASU_API masu_heap *masu_heap_create(const char *name);
 /* Gives back every block of the heap and everything that lives in it. No thread may use
  * the heap or a block of it from then on. Pools, arenas and ladders in it are destroyed,
- * no destructor is called. NULL: nothing happens. Threads may otherwise go on. */
+ * no destructor is called. Scopes that take memory from it (scope.h) must be closed before.
+ * NULL: nothing happens. Threads may otherwise go on. */
 MASU_API void masu_heap_destroy(masu_heap *heap);
 
 MASU_API void *masu_heap_malloc(masu_heap *heap, size_t size);

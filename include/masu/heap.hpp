@@ -50,7 +50,8 @@ protected:
   }
   void do_deallocate(void *p, std::size_t, std::size_t) override { masu_heap_free(heap_, p); }
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
-    return dynamic_cast<const heap_resource *>(&other) != nullptr; /* any frees any block */
+    auto same = dynamic_cast<const heap_resource *>(&other); /* any frees any block, but heaps end */
+    return same && same->heap_ == heap_;
   }
 
 private:

@@ -13,8 +13,8 @@
  *
  * Contract: a block goes back to the pool that it came from, once, and is not used after
  * that; a pool's block does not go to free(). Code compiled with MASU_CHECKED=1 makes
- * pools that find breaches (one line on stderr, then abort); all code that uses such a
- * pool should be compiled so. Otherwise a breach is undefined.
+ * pools that find breaches (one line on stderr, then abort), and so does a checked library;
+ * all code that uses such a pool should be compiled so. Otherwise a breach is undefined.
  *
  * Each pool counts its live blocks; with MASU_NO_COUNTS=1 the inline functions don't.
  * Blocks are not zeroed. Sizes are bytes. Memory comes in up to 64 chunks, each at least a third
@@ -32,7 +32,7 @@ extern "C" {
 
 enum {
   MASU_POOL_SHARED = 1, /* alloc and free from any thread */
-  /* Set by masu_pool_create where the macros of the same name are: */
+  /* Set by masu_pool_create and masu_pool_create_in where the macros of the same name are: */
   MASU_POOL_CHECKED = 2,
   MASU_POOL_UNCOUNTED = 4
 };
@@ -66,8 +66,11 @@ typedef struct masu_pool {
  * NULL with EINVAL or ENOMEM. */
 MASU_API masu_pool *masu_pool_create_in(masu_heap *heap, const char *name, size_t size,
                                         size_t align, unsigned flags);
+/* How the caller is compiled, the library can't know. */
+#define masu_pool_create_in(heap, name, size, align, flags) \
+  masu_pool_create_in(heap, name, size, align, (flags) | MASU_UNCOUNTED_HERE | MASU_CHECKED_HERE)
 static inline masu_pool *masu_pool_create(size_t size, size_t align, unsigned flags) {
-  return masu_pool_create_in(NULL, NULL, size, align, flags | MASU_UNCOUNTED_HERE | MASU_CHECKED_HERE);
+  return masu_pool_create_in(NULL, NULL, size, align, flags);
 }
 /* All blocks are gone. NULL: nothing happens. */
 MASU_API void masu_pool_destroy(masu_pool *pool);

@@ -25,8 +25,7 @@ class raw_pool {
 public:
   explicit raw_pool(std::size_t size, std::size_t alignment = 0, unsigned flags = 0,
                     masu_heap *heap = nullptr, const char *name = nullptr)
-      : pool_(masu_pool_create_in(heap, name, size, alignment,
-                                  flags | MASU_CHECKED_HERE | MASU_UNCOUNTED_HERE)) {
+      : pool_(masu_pool_create_in(heap, name, size, alignment, flags)) {
     if (!pool_)
       throw std::bad_alloc();
   }

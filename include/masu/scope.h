@@ -11,8 +11,14 @@
  *
  * Scopes nest and belong to the thread that opened them. At close the values go in the
  * reverse order of their coming. A scope that is closed while inner ones are open closes
- * those first, so longjmp over some is harmless; a thread that ends closes all. What is
- * done outside of every scope belongs to an outermost one that the thread's end closes.
+ * those first; a thread that ends closes all. What is done outside of every scope belongs to an
+ * outermost one that the thread's end closes. A process that ends, by exit or because main
+ * returns, ends no thread: what is open in the initial thread then is not released.
+ *
+ * longjmp over scopes is harmless, at a price: what is in scopes that were left without
+ * close, temporary memory too, lives until the scope around them closes; with none around,
+ * until the thread ends. Till then the innermost of them is the innermost scope.
+ *
  * Opening and closing an empty scope costs about as much as a function call.
  *
  * Threads: everything here acts on the calling thread's scopes. Not for signal handlers.
@@ -32,9 +38,10 @@ typedef struct masu_scope {
   char unused;
 } masu_scope;
 
-/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. Returns 0, or
- * ENOMEM: then the scope is not open, and closing it does nothing. A scope that was left
- * without close (by longjmp) and is opened again is closed first. */
+/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. A heap may be
+ * destroyed when what scopes took from it was released. Returns 0, or ENOMEM: then the
+ * scope is not open, and closing it does nothing. What a scope that was left without close
+ * had becomes that of the scope around it when another is opened at its address. */
 MASU_API int masu_scope_open(masu_scope *scope, masu_heap *heap);
 MASU_API void masu_scope_close(masu_scope *scope);
 

@@ -93,9 +93,9 @@ PUBLIC int masu_mallopt(int parameter, int value) {
 
 /* ---- Control ---- */
 
-static bool read_figure(const char *name, uint64_t *value) {
+static int read_figure(const char *name, uint64_t *value) {
   masu_stats s = {0};
-  masu_stats_read(&s, sizeof s);
+  int why = masu_stats_read(&s, sizeof s);
   if (!strcmp(name, "stats.live"))
     *value = s.live;
   else if (!strcmp(name, "stats.peak"))
@@ -107,8 +107,8 @@ static bool read_figure(const char *name, uint64_t *value) {
   else if (!strcmp(name, "stats.heaps"))
     *value = s.heaps;
   else
-    return false;
-  return true;
+    return ENOENT;
+  return why;
 }
 
 internal_def _Atomic(void (*)(void)) live_hook;
@@ -127,9 +127,8 @@ PUBLIC int masu_ctl(const char *name, uint64_t *old_value, const uint64_t *new_v
   int why = 0;
   option which = option_find(name, strlen(name));
   if (which == OPTION_COUNT) {
-    if (!read_figure(name, &value))
-      return ENOENT;
-    if (new_value)
+    why = read_figure(name, &value);
+    if (!why && new_value)
       return EPERM;
   } else {
     value = option_get(which);

@@ -84,10 +84,14 @@ internal heap *limb_tagged(map_tag tag) {
 
 /* ---- Allocating ---- */
 
-static COLD void *out_of_budget(account *a) {
-  add_relaxed(&a->refused, 1);
+static COLD void *limb_none(void) {
   errno = ENOMEM;
   return NULL;
+}
+
+static COLD void *out_of_budget(account *a) {
+  add_relaxed(&a->refused, 1);
+  return limb_none();
 }
 
 /* What is ready in one class may be what another needs. */
@@ -115,9 +119,10 @@ static void *limb_take(heap *l, size_t size, unsigned size_class) {
     sampled_reclaim(a);
     b = heap_take_block(l, size_class);
   }
+  bool refused = l->refused;
   limb_leave(l, h);
   if (!b)
-    return out_of_budget(a);
+    return refused ? out_of_budget(a) : limb_none();
   if (UNLIKELY(sampled))
     sampled_tell(b, size, class_size(size_class), class_size(size_class));
   if (CHECKED)
@@ -128,7 +133,7 @@ static void *limb_take(heap *l, size_t size, unsigned size_class) {
 static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) {
   account *a = load_relaxed(&l->account);
   if (size > LARGE_MOST)
-    return out_of_budget(a);
+    return limb_none();
   size_t charge = ROUND_UP(max_size(size, 1), SLICE_SIZE);
   heap *h = limb_enter(l);
   slab *s = NULL;
@@ -148,7 +153,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   }
   limb_leave(l, h);
   if (!s)
-    return out_of_budget(a);
+    return allowed ? limb_none() : out_of_budget(a);
   if (UNLIKELY(due))
     sampled_large(s->start, size);
   return s->start;
@@ -165,7 +170,7 @@ internal NOINLINE void *limb_malloc_slow(account *a, size_t size) {
   size_t dirty;
   heap *l = limb_to_use(a);
   if (!l)
-    return out_of_budget(a);
+    return limb_none();
   void *p = size > SMALL_MAX ? limb_take_large(l, 1, size, &dirty) : limb_take(l, size, class_of(size));
   account_notice(a);
   return p;
@@ -174,7 +179,7 @@ internal NOINLINE void *limb_malloc_slow(account *a, size_t size) {
 internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty) {
   heap *l = limb_to_use(a);
   if (UNLIKELY(!l))
-    return out_of_budget(a);
+    return limb_none();
   unsigned c = size > SMALL_MAX ? CLASS_COUNT : align <= 1 ? class_of(size) : class_aligned(size, align);
   if (c == CLASS_COUNT)
     return limb_take_large(l, align, max_size(size, 1), dirty);

@@ -23,15 +23,15 @@ static bool was_busy;
  * this is the last prepare handler: those of libraries, which may wait for threads
  * that allocate, are done. */
 static void fork_prepare(void) {
-  bool busy = thread_busy;
+  bool busy = thread_busy, inside = thread_is_inside();
   thread_busy = true;
   compiler_fence();
   os_fork_lock();
-  locks_fork_prepare(busy);
+  locks_fork_prepare(inside);
   for (int i = 0; !busy && supply_in_transit() && i < TRANSIT_TRIES; i++) {
     locks_fork_release();
     os_sleep_ms(1);
-    locks_fork_prepare(busy);
+    locks_fork_prepare(inside);
   }
   compiler_fence();
   was_busy = thread_busy = busy;
@@ -90,7 +90,7 @@ internal void process_start(char **arguments, char **environment) {
 
 internal void process_end(void) {
   static atomic_u32 ended;
-  if (stats_wanted() && os_process_id() == started_as && !thread_busy &&
+  if (stats_wanted() && os_process_id() == started_as && !thread_is_inside() &&
       !exchange_acq_rel(&ended, 1))
     masu_malloc_stats();
 }

@@ -8,7 +8,6 @@
 #include "heap/helper.h"
 #include "heap/outbox.h"
 #include "heap/roster.h"
-#include "os/lock.h"
 #include "os/os.h"
 
 _Static_assert(THREAD_ROUNDS == PTHREAD_DESTRUCTOR_ITERATIONS, "destructor rounds");
@@ -26,6 +25,7 @@ internal_def const heap_hot thread_none[THREAD_ROUNDS + 1] = {NONE, NONE, NONE, 
 #endif
 thread_local_def heap_hot *thread_hot = (heap_hot *)&thread_none[0];
 thread_local_def bool thread_busy;
+thread_local_def uint8_t thread_holding;
 thread_local_def uint8_t thread_frees;
 
 static bool is_none(const heap_hot *hot) {
@@ -199,4 +199,34 @@ static COLD NOINLINE void free_all_deferred(void) {
 internal void thread_free_deferred(void) {
   if (UNLIKELY(load_relaxed(&deferred) != NULL))
     free_all_deferred();
+}
+
+/* ---- Locks outside of slow paths ---- */
+
+internal bool thread_lock(lock_rank rank) {
+  bool busy = thread_busy;
+  thread_busy = true;
+  compiler_fence();
+  lock_take(rank);
+  return busy;
+}
+
+internal void thread_unlock(lock_rank rank, bool busy) {
+  lock_drop(rank);
+  compiler_fence();
+  thread_busy = busy;
+  if (!busy)
+    thread_free_deferred();
+}
+
+internal void thread_hold(lock_rank rank) {
+  thread_holding++;
+  compiler_fence();
+  lock_take(rank);
+}
+
+internal void thread_let_go(lock_rank rank) {
+  lock_drop(rank);
+  compiler_fence();
+  thread_holding--;
 }

@@ -10,13 +10,17 @@
  *
  * thread_busy says that this thread is inside masu. A signal handler that interrupts
  * it there and allocates gets a mapping of its own, one that frees leaves the block
- * on a list for later: it never waits for a lock that its own thread holds.
+ * on a list for later: it never waits for a lock that its own thread holds. Under LOCK_POOLS
+ * and LOCK_SIZED memory is allocated, so a thread that has one of them isn't busy but
+ * `holding`: a handler may allocate as well, and what takes these locks, such as fork and the
+ * statistics, asks thread_is_inside.
  */
 #ifndef MASU_API_THREAD_H
 #define MASU_API_THREAD_H
 
 #include "api/settings.h"
 #include "heap/heap.h"
+#include "os/lock.h"
 
 enum { THREAD_ROUNDS = 4 }; /* PTHREAD_DESTRUCTOR_ITERATIONS */
 
@@ -28,6 +32,7 @@ internal_data const heap_hot thread_none[THREAD_ROUNDS + 1];
 #endif
 thread_local_data heap_hot *thread_hot;
 thread_local_data bool thread_busy;
+thread_local_data uint8_t thread_holding; /* locks taken by thread_hold */
 thread_local_data uint8_t thread_frees; /* without a heap so far */
 
 /* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
@@ -59,5 +64,18 @@ internal void thread_free_deferred(void);
 
 /* The calling thread's heap or NULL. */
 internal heap *thread_heap(void);
+
+/* ---- Locks outside of slow paths ---- */
+
+/* One under which nothing is allocated or freed: the thread is busy. Returns whether it was
+ * before. */
+internal bool thread_lock(lock_rank rank);
+internal void thread_unlock(lock_rank rank, bool busy);
+/* One under which memory is allocated. */
+internal void thread_hold(lock_rank rank);
+internal void thread_let_go(lock_rank rank);
+
+/* May any lock of masu be this thread's own, for a signal handler that wants it? */
+static inline bool thread_is_inside(void) { return thread_busy || thread_holding; }
 
 #endif

@@ -35,6 +35,13 @@ typedef struct arena {
 
 #define FOREIGN_ARENA ROUND_UP(offsetof(arena, tenant), 16)
 
+static arena *arena_of(const masu_arena *head) {
+  arena *a = (arena *)(uintptr_t)head;
+  if (!a->foreign)
+    tenant_used(&a->tenant, a);
+  return a;
+}
+
 static size_t run_room(const masu_run *r) { return (size_t)(r->end - r->start); }
 
 static void run_enter(arena *a, masu_run *r) {
@@ -60,13 +67,13 @@ static masu_run *run_make(char *memory, size_t bytes, size_t dirty) {
 
 /* For other threads as well: nothing is followed. */
 static size_t arena_used(const arena *a) {
-  return a->room - (size_t)(a->head.end - a->head.at);
+  return tenant_peek(&a->room) - (tenant_peek(&a->head.end) - tenant_peek(&a->head.at));
 }
 
 static void arena_figures(const tenant *t, size_t *used, size_t *held) {
   const arena *a = CONTAINER_OF(t, arena, tenant);
   *used = arena_used(a);
-  *held = a->held;
+  *held = tenant_peek(&a->held);
 }
 
 static masu_run *run_take(arena *a, size_t size) {
@@ -139,10 +146,9 @@ static void runs_free(arena *a, masu_run *r) {
 }
 
 PUBLIC void masu_arena_destroy(masu_arena *head) {
-  arena *a = (arena *)head;
+  arena *a = head ? arena_of(head) : NULL;
   if (!a || a->foreign)
     return;
-  tenant_used(&a->tenant, a);
   runs_free(a, a->first);
   head->at = head->end = NULL;
   tenant_end(&a->tenant, a);
@@ -191,10 +197,8 @@ static masu_run *run_reuse(masu_run *now, size_t size) {
 }
 
 PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) {
-  arena *a = (arena *)head;
+  arena *a = arena_of(head);
   size_t need;
-  if (!a->foreign)
-    tenant_used(&a->tenant, a);
   if (!is_pow2(align))
     return arena_out(EINVAL);
   if (a->fixed || __builtin_add_overflow(size, align, &need) || need > LARGE_MOST)
@@ -212,6 +216,7 @@ PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) 
 
 PUBLIC void *masu_arena_calloc(masu_arena *head, size_t count, size_t size) {
   size_t total;
+  arena_of(head);
   if (__builtin_mul_overflow(count, size, &total))
     return arena_out(ENOMEM);
   char *p = masu_arena_alloc(head, total), *dirty = head->run->dirty;
@@ -221,6 +226,7 @@ PUBLIC void *masu_arena_calloc(masu_arena *head, size_t count, size_t size) {
 }
 
 PUBLIC void *masu_arena_realloc(masu_arena *head, void *p, size_t old_size, size_t size) {
+  arena_of(head);
   bool is_last = p && p == head->last && head->last + old_size == head->at;
   if (is_last && size <= (size_t)(head->end - head->last)) {
     if (size < old_size && head->run->dirty < head->at)
@@ -245,19 +251,20 @@ PUBLIC char *masu_arena_strdup(masu_arena *head, const char *text) {
 /* ---- Going back ---- */
 
 PUBLIC void masu_arena_rewind(masu_arena *head, masu_mark mark) {
+  arena *a = arena_of(head);
   run_leave(head);
-  run_enter((arena *)head, mark.run);
+  run_enter(a, mark.run);
   head->at = mark.at;
 }
 
 PUBLIC void masu_arena_reset(masu_arena *head) {
-  arena *a = (arena *)head;
+  arena *a = arena_of(head);
   run_leave(head);
   run_enter(a, a->first);
 }
 
 PUBLIC size_t masu_arena_trim(masu_arena *head) {
-  arena *a = (arena *)head;
+  arena *a = arena_of(head);
   size_t before = a->held;
   if (!a->foreign) {
     runs_free(a, head->run->next);
@@ -267,7 +274,7 @@ PUBLIC size_t masu_arena_trim(masu_arena *head) {
 }
 
 PUBLIC int masu_arena_read(const masu_arena *head, masu_arena_figures *out, size_t size) {
-  const arena *a = (const arena *)head;
+  const arena *a = arena_of(head);
   if (size != sizeof *out)
     return EINVAL;
   *out = (masu_arena_figures){.held = a->held, .used = arena_used(a)};

@@ -3,7 +3,8 @@
  *     ready: every block that isn't out, in address order at first
  *     taken - given + |ready| == span / stride of the blocks
  *
- * One that was created is a tenant: descriptor, then the blocks, each a block of the heap.
+ * One that was created is a tenant: descriptor, then the blocks, each a block of the heap. The
+ * functions don't know which kind they have: that one was destroyed is a flag of its head.
  */
 #include "masu/fixed.h"
 
@@ -20,6 +21,13 @@ typedef struct fixed {
   masu_fixed head;
   tenant tenant;
 } fixed;
+
+#define FIXED_DESTROYED (1u << 31)
+
+static void fixed_used(const masu_fixed *f) {
+  if (CHECKED && f->flags & FIXED_DESTROYED)
+    report_misuse("use after destroy", f);
+}
 
 /* Usable bytes of a block are all of it, so the stride is `block`. */
 static size_t fixed_stride(size_t size) { return size <= 8 ? 8 : ROUND_UP(size, 16); }
@@ -39,7 +47,7 @@ static void fixed_link(masu_fixed *f) {
 PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t size,
                               unsigned flags) {
   size_t stride = size && size <= LARGE_MOST ? fixed_stride(size) : 0;
-  if (!stride || (uintptr_t)memory % 16 || bytes < stride || flags & ~(unsigned)MASU_FIXED_FALLBACK) {
+  if (!memory || !stride || (uintptr_t)memory % 16 || bytes < stride || flags & ~(unsigned)MASU_FIXED_FALLBACK) {
     errno = EINVAL;
     return 0;
   }
@@ -51,8 +59,8 @@ PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t 
 
 static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   const fixed *f = CONTAINER_OF(t, fixed, tenant);
-  *used = masu_fixed_live(&f->head) * f->head.block;
-  *held = f->head.span;
+  *used = (tenant_peek(&f->head.taken) - tenant_peek(&f->head.given)) * f->head.block;
+  *held = tenant_peek(&f->head.span);
 }
 
 PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t size,
@@ -86,18 +94,23 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
   fixed *f = (fixed *)head;
   if (!f)
     return;
-  tenant_used(&f->tenant, f);
+  fixed_used(head);
   masu_free(head->start);
   head->ready = NULL;
   head->span = 0;
+  head->flags = FIXED_DESTROYED;
   tenant_end(&f->tenant, f);
 }
 
-PUBLIC void masu_fixed_reset(masu_fixed *f) { fixed_link(f); }
+PUBLIC void masu_fixed_reset(masu_fixed *f) {
+  fixed_used(f);
+  fixed_link(f);
+}
 
 /* ---- What leaves the inline functions, which count ---- */
 
 PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
+  fixed_used(f);
   f->missed++;
   if (f->flags & MASU_FIXED_FALLBACK)
     return masu_heap_malloc(f->heap, size);
@@ -107,6 +120,7 @@ PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
 
 /* Any block of the pool, when the caller checks; else one that fell back. */
 PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
+  fixed_used(f);
   if (masu_fixed_owns(f, p)) {
     if ((size_t)((char *)p - f->start) % f->block)
       report_misuse("free of a pointer inside a block of a fixed pool", p);
@@ -124,10 +138,11 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
 
 /* p fell back, or is a block of the pool that is too small. */
 PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
+  fixed_used(f);
   if (!masu_fixed_owns(f, p)) {
     if (!(f->flags & MASU_FIXED_FALLBACK))
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);
-    return masu_realloc(p, size);
+    return masu_realloc(p, max_size(size, 1)); /* of size 0 it would be freed */
   }
   void *q = masu_fixed_alloc_slow(f, size);
   if (q) {

@@ -59,8 +59,8 @@ static char *ladder_block(const ladder_chunk *c, uint32_t i) {
 
 static void ladder_figures(const tenant *t, size_t *used, size_t *held) {
   const masu_ladder *l = CONTAINER_OF(t, masu_ladder, tenant);
-  *used = l->live;
-  *held = l->held;
+  *used = tenant_peek(&l->live);
+  *held = tenant_peek(&l->held);
 }
 
 static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
@@ -211,6 +211,7 @@ static void check_free(const masu_ladder *l, const ladder_chunk *c, void *p) {
 }
 
 PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
+  tenant_used(&l->tenant, l);
   if (UNLIKELY(is_above_steps(p))) {
     masu_free(p);
     return;
@@ -225,6 +226,7 @@ PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
 }
 
 PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
+  tenant_used(&l->tenant, l);
   if (!p)
     return masu_ladder_alloc(l, size);
   bool above = is_above_steps(p);
@@ -233,12 +235,16 @@ PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
     return masu_realloc(p, size); /* stays a run or mapping, at the start of a slice */
   if (size <= kept && (!above || size > l->step[l->count - 1].size))
     return p;
+  int saved = errno;
   void *q = masu_ladder_alloc(l, size);
   if (q) {
     memcpy(q, p, min_size(kept, size));
     masu_ladder_free(l, p);
+  } else if (size <= kept) {
+    errno = saved;
+    return p;
   }
-  return q || size > kept ? q : p;
+  return q;
 }
 
 /* ---- Giving back ---- */
@@ -262,6 +268,7 @@ static void trim_step(masu_ladder *l, ladder_step *s) {
 }
 
 PUBLIC size_t masu_ladder_trim(masu_ladder *l) {
+  tenant_used(&l->tenant, l);
   size_t before = l->held;
   for (size_t i = 0; i < l->count; i++)
     trim_step(l, &l->step[i]);

@@ -267,9 +267,9 @@ static list_node *nth_of(list_node *list, size_t n) {
 }
 
 static masu_heap *nth_heap(size_t n) {
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   list_node *at = nth_of(&forms.heaps, n);
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
   return at ? CONTAINER_OF(at, masu_heap, all) : NULL;
 }
 
@@ -286,23 +286,23 @@ internal void tenant_join(tenant *t, masu_heap *named, const char *form, const c
   t->form = form;
   t->ended = false;
   copy_name(t->name, name);
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   prepare();
   list_push_back(&forms.tenants, &t->all);
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
 }
 
 internal void tenant_end(tenant *t, void *descriptor) {
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   list_remove(&t->all);
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
   t->ended = true;
   if (!CHECKED)
     masu_free(descriptor);
 }
 
 internal bool tenant_read(size_t n, tenant_line *line) {
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   list_node *at = nth_of(&forms.tenants, n);
   if (at) {
     const tenant *t = CONTAINER_OF(at, tenant, all);
@@ -310,8 +310,9 @@ internal bool tenant_read(size_t n, tenant_line *line) {
     copy_name(line->name, t->name);
     copy_name(line->heap, masu_heap_name(t->heap));
     t->figures(t, &line->used, &line->held);
+    line->used = min_size(line->used, line->held); /* they may be of different moments */
   }
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
   return at != NULL;
 }
 

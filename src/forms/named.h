@@ -22,7 +22,8 @@ typedef struct tenant {
   const char *form; /* "pool", "arena", "ladder", "fixed" */
   bool ended;
   char name[32];
-  /* Bytes in use and bytes held, called by any thread. */
+  /* Bytes in use and bytes held, called by any thread while the form's own changes them: by
+   * tenant_peek. */
   void (*figures)(const struct tenant *t, size_t *used, size_t *held);
 } tenant;
 
@@ -34,6 +35,12 @@ static inline void tenant_used(const tenant *t, const void *descriptor) {
   if (CHECKED && t->ended)
     report_misuse("use after destroy", descriptor);
 }
+/* A count or an address of a form as it happens to be. Those that belong together may be of
+ * different moments. */
+typedef uintptr_t __attribute__((may_alias)) tenant_word;
+__attribute__((no_sanitize("thread"))) static inline uintptr_t tenant_peek(const void *word) {
+  return *(const volatile tenant_word *)word;
+}
 internal const account *named_account(const masu_heap *named);
 /* What the program gave with its callback. */
 internal const void *named_context(const masu_heap *named);
@@ -41,7 +48,7 @@ internal const void *named_context(const masu_heap *named);
 typedef struct tenant_line {
   const char *form;
   char name[32], heap[32];
-  size_t used, held; /* bytes */
+  size_t used, held; /* bytes; used is never more */
 } tenant_line;
 internal bool tenant_read(size_t n, tenant_line *line);
 

@@ -23,7 +23,6 @@
 #include "api/thread.h"
 #include "base/bits.h"
 #include "forms/named.h"
-#include "os/lock.h"
 #include "os/os.h"
 #include "os/report.h"
 
@@ -52,7 +51,11 @@ typedef struct pool {
   chunk chunk[CHUNKS];
 } pool;
 
-static pool *pool_of(masu_pool *p) { return (pool *)p; }
+static pool *pool_of(const masu_pool *head) {
+  pool *p = (pool *)(uintptr_t)head;
+  tenant_used(&p->tenant, p);
+  return p;
+}
 static bool is_shared(const pool *p) { return p->flags & MASU_POOL_SHARED; }
 
 /* ---- Numbers ---- */
@@ -217,9 +220,9 @@ static bool make_some(pool *p) {
 
 /* Who comes second finds what the first has made. */
 static bool make_some_shared(pool *p) {
-  lock_take(LOCK_POOLS);
+  thread_hold(LOCK_POOLS);
   bool any = (uint32_t)load_acquire(&p->top) || make_some(p);
-  lock_drop(LOCK_POOLS);
+  thread_let_go(LOCK_POOLS);
   return any;
 }
 
@@ -245,7 +248,6 @@ static void pool_count(pool *p, size_t change) {
 PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
   pool *p = pool_of(head);
   void *b;
-  tenant_used(&p->tenant, p);
   if (!head->guided) {
     if (!make_some(p)) {
       errno = ENOMEM;
@@ -270,7 +272,6 @@ PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
 
 PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
   pool *p = pool_of(head);
-  tenant_used(&p->tenant, p);
   uint32_t number = number_of(p, b);
   if (UNLIKELY(!number))
     report_misuse("free of a pointer that is no block of this pool", b);
@@ -284,17 +285,19 @@ PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
 /* ---- Coming and going ---- */
 
 static size_t live_of(const pool *p) {
-  return is_shared(p) ? load_relaxed(&p->shared_live) : masu_pool_live(&p->head);
+  return is_shared(p) ? load_relaxed(&p->shared_live)
+                      : tenant_peek(&p->head.taken) - tenant_peek(&p->head.given);
 }
 
 static void pool_figures(const tenant *t, size_t *used, size_t *held) {
   const pool *p = CONTAINER_OF(t, pool, tenant);
   *used = live_of(p) * p->head.size;
-  *held = p->held;
+  *held = tenant_peek(&p->held);
 }
 
-PUBLIC masu_pool *masu_pool_create_in(masu_heap *in, const char *name, size_t size,
-                                      size_t align, unsigned flags) {
+/* In parentheses: the macro of that name adds the flags of who calls. */
+PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t size,
+                                        size_t align, unsigned flags) {
   unsigned known = MASU_POOL_SHARED | MASU_POOL_CHECKED | MASU_POOL_UNCOUNTED;
   if (!align)
     align = min_size(max_size(size & -size, 4), 16);
@@ -302,6 +305,8 @@ PUBLIC masu_pool *masu_pool_create_in(masu_heap *in, const char *name, size_t si
     errno = EINVAL;
     return NULL;
   }
+  if (CHECKED)
+    flags |= MASU_POOL_CHECKED;
   size_t dirty;
   pool *p = form_take(in, sizeof *p, _Alignof(pool), &dirty);
   if (!p)
@@ -318,10 +323,9 @@ PUBLIC masu_pool *masu_pool_create_in(masu_heap *in, const char *name, size_t si
 }
 
 PUBLIC void masu_pool_destroy(masu_pool *head) {
-  pool *p = pool_of(head);
-  if (!p)
+  if (!head)
     return;
-  tenant_used(&p->tenant, p);
+  pool *p = pool_of(head);
   for (uint32_t i = 0; i < CHUNKS; i++)
     drop_chunk(&p->chunk[i]);
   head->at = head->end = head->ready = NULL;
@@ -498,7 +502,7 @@ PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *cont
 }
 
 PUBLIC int masu_pool_read(const masu_pool *head, masu_pool_figures *out, size_t size) {
-  const pool *p = (const pool *)head;
+  const pool *p = pool_of(head);
   if (size != sizeof *out)
     return EINVAL;
   *out = (masu_pool_figures){.block = p->head.size, .live = live_of(p), .held = p->held};

@@ -5,8 +5,10 @@
  * read of the caller's masu_scope but its address: the frame that it lay in may be gone.
  *
  *     values[levels[i].first ..] belong to scope i or to scopes inside it
+ *     levels that have a mark of temporary memory come before those that have none
  *     the addresses of the levels differ: a scope that is opened where one is open already
- *     finds a frame that was left without close, which is closed first
+ *     finds a frame that was left without close. That level is forgotten: scopes that are
+ *     in use may have come after it, and what is its is then the scope's around it
  */
 #include "masu/scope.h"
 
@@ -28,6 +30,7 @@ typedef struct scope_value {
 typedef struct scope_level {
   const masu_scope *key;
   masu_heap *heap;
+  uint64_t number; /* rising inwards; stays when a level further out is forgotten */
   size_t first;
   masu_mark temp;
   bool has_temp;
@@ -38,6 +41,7 @@ typedef struct scope_stack {
   scope_value *values;
   size_t depth, level_room;
   size_t count, room;
+  uint64_t opened; /* scopes so far */
   masu_arena *temp;
 } scope_stack;
 
@@ -64,6 +68,10 @@ static scope_level *innermost(void) {
   return my_scopes()->depth ? &my_scopes()->levels[my_scopes()->depth - 1] : NULL;
 }
 
+static bool is_innermost(uint64_t number) {
+  return innermost() && innermost()->number == number;
+}
+
 /* Makes one of the arrays longer. */
 static bool grow_array(void *array, size_t *room, size_t least, size_t size) {
   size_t more = max_size(*room * 2, least);
@@ -88,10 +96,10 @@ static void release_last(void) {
 /* What is released may use scopes, even close this one: everything is looked at anew.
  * Temporary memory goes last: what is released may lie there. */
 static void close_innermost(void) {
-  size_t depth = my_scopes()->depth;
-  while (my_scopes()->depth == depth && my_scopes()->count > innermost()->first)
+  uint64_t number = innermost()->number;
+  while (is_innermost(number) && my_scopes()->count > innermost()->first)
     release_last();
-  if (my_scopes()->depth != depth)
+  if (!is_innermost(number))
     return;
   const scope_level *level = innermost();
   if (level->has_temp)
@@ -107,21 +115,34 @@ static size_t level_of(const masu_scope *s) {
   return i;
 }
 
-static void close_from(size_t level) {
-  while (level && my_scopes()->depth >= level)
+/* The scope of that number, and those inside it. */
+static void close_from(uint64_t number) {
+  while (innermost() && innermost()->number >= number)
     close_innermost();
 }
 
-PUBLIC void masu_scope_close(masu_scope *s) { close_from(level_of(s)); }
+PUBLIC void masu_scope_close(masu_scope *s) {
+  size_t level = level_of(s);
+  if (level)
+    close_from(my_scopes()->levels[level - 1].number);
+}
+
+static COLD void forget_level(size_t level) {
+  scope_level *l = &my_scopes()->levels[level - 1];
+  memmove(l, l + 1, (my_scopes()->depth-- - level) * sizeof *l);
+}
 
 PUBLIC int masu_scope_open(masu_scope *s, masu_heap *in) {
-  close_from(level_of(s));
+  size_t left = level_of(s);
+  if (UNLIKELY(left != 0))
+    forget_level(left);
   if (UNLIKELY(my_scopes()->depth == my_scopes()->level_room)) {
     if (!have_scopes() || !grow_array(&my_scopes()->levels, &my_scopes()->level_room, SCOPE_LEVELS_LEAST,
                                       sizeof *my_scopes()->levels))
       return ENOMEM;
   }
-  my_scopes()->levels[my_scopes()->depth++] = (scope_level){.key = s, .heap = in, .first = my_scopes()->count};
+  my_scopes()->levels[my_scopes()->depth++] =
+      (scope_level){.key = s, .heap = in, .number = my_scopes()->opened++, .first = my_scopes()->count};
   return 0;
 }
 
@@ -129,7 +150,7 @@ internal void scope_thread_ends(void) {
   scope_stack *s = thread_hot->scopes;
   if (!s)
     return;
-  close_from(1);
+  close_from(0);
   while (my_scopes()->count)
     release_last();
   masu_free(my_scopes()->levels);

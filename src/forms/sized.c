@@ -5,10 +5,10 @@
 
 #include "api/inspect.h"
 #include "api/malloc.h"
+#include "api/thread.h"
 #include "base/bits.h"
 #include "forms/named.h"
 #include "forms/thread_end.h"
-#include "os/lock.h"
 #include "os/os.h"
 #include "os/report.h"
 #include "pages/meta.h"
@@ -281,19 +281,17 @@ static void set_list(unsigned c, ready_list *r, sized_list list, uint32_t length
 static COLD bool join_lists(void) {
   if (!forms_watch_thread())
     return false;
-  lock_take(LOCK_SIZED);
+  bool busy = thread_lock(LOCK_SIZED);
   sized_lists *l = unused_lists;
   if (l)
     unused_lists = l->next;
-  lock_drop(LOCK_SIZED);
-  if (!l) {
-    if (!(l = meta_alloc(sizeof *l)))
-      return false;
+  else if ((l = meta_alloc(sizeof *l)))
     for (unsigned c = 0; c < CLASSES; c++)
       set_list(c, list_of_class(l, c), 0, 0);
-  }
-  my_lists = l;
-  return true;
+  thread_unlock(LOCK_SIZED, busy);
+  if (l)
+    my_lists = l;
+  return l != NULL;
 }
 
 /* The list is empty. */
@@ -303,11 +301,11 @@ static bool refill_list(unsigned c, ready_list *r) {
     r->spare = 0;
     return true;
   }
-  lock_take(LOCK_SIZED);
+  thread_hold(LOCK_SIZED);
   uint64_t entry = depot_take(c);
   if (!entry)
     entry = make_blocks(c);
-  lock_drop(LOCK_SIZED);
+  thread_let_go(LOCK_SIZED);
   set_list(c, r, list_of(entry), length_of(entry));
   return entry != 0;
 }
@@ -315,9 +313,9 @@ static bool refill_list(unsigned c, ready_list *r) {
 /* The list has come to a batch. */
 static void spill_list(unsigned c, ready_list *r) {
   if (r->spare) {
-    lock_take(LOCK_SIZED);
+    thread_hold(LOCK_SIZED);
     depot_put(c, r->spare, r->spare_length);
-    lock_drop(LOCK_SIZED);
+    thread_let_go(LOCK_SIZED);
   }
   r->spare = r->list;
   r->spare_length = list_length(c, r);
@@ -342,11 +340,11 @@ internal void sized_thread_ends(void) {
   if (l == &no_lists)
     return;
   my_lists = &no_lists;
-  lock_take(LOCK_SIZED);
+  thread_hold(LOCK_SIZED);
   empty_lists(l);
   l->next = unused_lists;
   unused_lists = l;
-  lock_drop(LOCK_SIZED);
+  thread_let_go(LOCK_SIZED);
 }
 
 /* ---- Checked builds ---- */
@@ -376,7 +374,7 @@ static COLD void *sized_out_of_memory(void) {
 
 /* For a thread that can have no lists: one block, the rest of its list goes back. */
 static COLD void *take_one(unsigned c) {
-  lock_take(LOCK_SIZED);
+  thread_hold(LOCK_SIZED);
   uint64_t entry = depot_take(c);
   if (!entry)
     entry = make_blocks(c);
@@ -384,7 +382,7 @@ static COLD void *take_one(unsigned c) {
   char *b = entry ? list_take(c, &list) : NULL;
   if (list)
     depot_put(c, list, length_of(entry) - 1);
-  lock_drop(LOCK_SIZED);
+  thread_let_go(LOCK_SIZED);
   if (CHECKED && b)
     flip_sized(b, c, true);
   return b ? b : sized_out_of_memory();
@@ -427,9 +425,9 @@ static NOINLINE void sized_free_slow(void *p, unsigned c) {
     return;
   }
   list_put(c, &one, p);
-  lock_take(LOCK_SIZED);
+  thread_hold(LOCK_SIZED);
   depot_put(c, one, 1);
-  lock_drop(LOCK_SIZED);
+  thread_let_go(LOCK_SIZED);
 }
 
 static ALWAYS_INLINE void sized_give(void *p, unsigned c) {
@@ -522,7 +520,7 @@ static size_t drop_pieces(unsigned c) {
 
 PUBLIC size_t masu_sized_trim(void) {
   size_t bytes = 0;
-  lock_take(LOCK_SIZED);
+  thread_hold(LOCK_SIZED);
   if (my_lists != &no_lists)
     empty_lists(my_lists);
   for (unsigned c = 0; c < CLASSES; c++) {
@@ -530,7 +528,7 @@ PUBLIC size_t masu_sized_trim(void) {
     relist_depot(c);
     bytes += drop_pieces(c);
   }
-  lock_drop(LOCK_SIZED);
+  thread_let_go(LOCK_SIZED);
   if (bytes)
     give_back_idle(0);
   return bytes;
@@ -539,10 +537,10 @@ PUBLIC size_t masu_sized_trim(void) {
 PUBLIC int masu_sized_read(unsigned index, masu_sized_figures *out, size_t size) {
   if (index >= CLASSES || size != sizeof *out)
     return EINVAL;
-  lock_take(LOCK_SIZED);
+  thread_hold(LOCK_SIZED);
   const struct depot *d = &depots[index];
   *out = (masu_sized_figures){.live = d->made - d->free, .made = d->made, .held = d->held};
-  lock_drop(LOCK_SIZED);
+  thread_let_go(LOCK_SIZED);
   if (my_lists != &no_lists) {
     const ready_list *r = list_of_class(my_lists, index);
     out->live -= (r->list ? list_length(index, r) : 0) + (r->spare ? r->spare_length : 0);

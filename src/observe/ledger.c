@@ -378,7 +378,7 @@ static void read_all(walk *w) {
 }
 
 internal int ledger_read(ledger *l) {
-  if (thread_busy)
+  if (thread_is_inside())
     return EAGAIN; /* the locks may be this thread's own */
   heap *h = thread_enter_if_joined();
   read_all((walk *)l);

@@ -21,10 +21,12 @@ TEST_F(Cpp, ContainersOverAHeap) {
   for (int i = 0; i < 1000; i++)
     v.push_back(i);
   EXPECT_EQ(masu_heap_of(v.data()), heap.get());
-  masu::heap_resource resource(heap.get()), general;
+  masu::heap_resource resource(heap.get()), same(heap.get()), general;
   std::pmr::string s(long_text, &resource), t(std::move(s), &general);
   EXPECT_EQ(t, long_text);
-  EXPECT_TRUE(resource == general); /* each frees the other's blocks */
+  EXPECT_EQ(masu_heap_of(t.data()), nullptr); /* it outlives the heap */
+  EXPECT_TRUE(resource == same);
+  EXPECT_FALSE(resource == general);
   masu_heap_set_budget(heap.get(), 0, MIB);
   EXPECT_THROW(v.reserve(MIB), std::bad_alloc);
   EXPECT_THROW(masu::heap_allocator<int>(heap.get()).allocate(SIZE_MAX / 2), std::bad_alloc);

@@ -76,6 +76,17 @@ TEST_F(Fixed, FallsBackAndComesHome) {
   masu_fixed_destroy(f);
 }
 
+TEST_F(Fixed, ReallocToNothingFreesNothing) {
+  masu_fixed *f = masu_fixed_create(100, 1, MASU_FIXED_FALLBACK);
+  void *own = masu_fixed_alloc(f, 10), *other = masu_fixed_alloc(f, 1000);
+  EXPECT_EQ(masu_fixed_realloc(f, own, 0), own);
+  other = masu_fixed_realloc(f, other, 0);
+  EXPECT_NE(other, nullptr);
+  masu_fixed_free(f, other);
+  masu_fixed_free(f, own);
+  masu_fixed_destroy(f);
+}
+
 TEST_F(Fixed, OverTheCallersMemory) {
   alignas(16) static char memory[1000];
   masu_fixed f;
@@ -86,6 +97,7 @@ TEST_F(Fixed, OverTheCallersMemory) {
   errno = 0;
   EXPECT_EQ(masu_fixed_init(&f, memory + 8, 900, 90, 0), 0u);
   EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(masu_fixed_init(&f, nullptr, 900, 90, 0), 0u);
   EXPECT_EQ(masu_fixed_init(&f, memory, 80, 90, 0), 0u);
   EXPECT_EQ(masu_fixed_init(&f, memory, 900, 0, 0), 0u);
   EXPECT_EQ(masu_fixed_init(&f, memory, 900, 10, 8), 0u);
@@ -197,6 +209,18 @@ TEST_F(Ladder, ManyBlocksOfEachStep) {
     EXPECT_GE(masu_ladder_trim(l), 3 * MIB);
     masu_ladder_destroy(l);
   }
+}
+
+/* Where there is no room for a step's first chunk. */
+TEST_F(Ladder, ABlockThatCannotMoveDownStays) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_ladder *l = masu_ladder_create_in(heap, "inhabitant", nullptr, 0);
+  void *p = masu_ladder_alloc(l, MIB);
+  masu_heap_set_budget(heap, 0, MIB + 512 * KIB);
+  errno = 0;
+  EXPECT_EQ(masu_ladder_realloc(l, p, 100), p);
+  EXPECT_EQ(errno, 0);
+  masu_heap_destroy(heap);
 }
 
 TEST_F(Ladder, BadArguments) {

@@ -91,7 +91,9 @@ TEST_F(Heap, NoHeapIsTheGeneralMemory) {
 }
 
 TEST_F(Heap, TheHardLimitHolds) {
+  EXPECT_FAILS_WITH(ENOMEM, masu_heap_malloc(heap, SIZE_MAX - 100));
   masu_heap_set_budget(heap, 0, MIB);
+  EXPECT_EQ(read().refused, 0u); /* what there is no memory for no limit refuses */
   std::vector<void *> blocks;
   while (void *p = masu_heap_malloc(heap, 1000))
     blocks.push_back(p);

@@ -167,6 +167,63 @@ TEST_F(Scope, WhatLongjmpLeftIsClosedInTheEnd) {
   EXPECT_EQ(released.back(), 1);
 }
 
+/* `left` is an address that several frames have in turn; the first was left by longjmp. What came
+ * since is not its. */
+TEST_F(Scope, OpeningWhereOneWasLeftClosesNothing) {
+  masu_scope outer, left, other;
+  masu_scope_open(&outer, nullptr);
+  void *first = masu_scope_temp(16);
+  masu_scope_open(&left, nullptr);
+  masu_scope_add(number(1), note);
+  void *temporary = masu_scope_temp(16);
+  masu_scope_open(&other, nullptr);
+  masu_scope_add(number(2), note);
+  masu_scope_open(&left, nullptr);
+  EXPECT_NE(masu_scope_temp(16), temporary);
+  masu_scope_close(&left);
+  EXPECT_TRUE(released.empty());
+  masu_scope_close(&other);
+  EXPECT_EQ(released, (std::vector<long>{2}));
+  masu_scope_close(&outer);
+  EXPECT_EQ(released, (std::vector<long>{2, 1}));
+  masu_scope_open(&outer, nullptr);
+  EXPECT_EQ(masu_scope_temp(16), first); /* all of it came back */
+  masu_scope_close(&outer);
+}
+
+TEST_F(Scope, WhatIsHandedOutToOneThatWasLeftLivesOn) {
+  masu_scope outer, left, other;
+  masu_scope_open(&outer, nullptr);
+  masu_scope_open(&left, nullptr);
+  masu_scope_open(&other, nullptr);
+  masu_scope_add(number(1), note);
+  masu_scope_hand_out(number(1));
+  masu_scope_close(&other);
+  masu_scope_open(&left, nullptr);
+  masu_scope_close(&left);
+  EXPECT_TRUE(released.empty());
+  masu_scope_close(&outer);
+  EXPECT_EQ(released, (std::vector<long>{1}));
+}
+
+/* The scope that is closing moves down, and is closed all the same. */
+TEST_F(Scope, AReleaseMayOpenWhereOneWasLeft) {
+  static masu_scope left;
+  masu_scope outer, closing;
+  masu_scope_open(&outer, nullptr);
+  masu_scope_open(&left, nullptr);
+  masu_scope_open(&closing, nullptr);
+  masu_scope_add(number(1), note);
+  masu_scope_add(number(2), [](void *p) {
+    masu_scope_open(&left, nullptr);
+    masu_scope_close(&left);
+    note(p);
+  });
+  masu_scope_close(&closing);
+  EXPECT_EQ(released, (std::vector<long>{2, 1}));
+  masu_scope_close(&outer);
+}
+
 TEST_F(Scope, AReleaseMayHandOnItsNeighbours) {
   static masu_scope outer, inner;
   masu_scope_open(&outer, nullptr);

@@ -296,6 +296,17 @@ TEST_F(Stats, NamesMayHoldAnything) {
   masu_heap_destroy(heap);
 }
 
+/* What another thread may see of a pool that is in use: a block came back that was not taken yet. */
+TEST_F(Stats, AFormNeverUsesMoreThanItHolds) {
+  masu_pool *pool = masu_pool_create_in(nullptr, "between", 1024, 0, 0);
+  masu_pool_free(pool, masu_pool_alloc(pool));
+  pool->given++;
+  std::string text = printed(MASU_STATS_JSON);
+  EXPECT_TRUE(matches(text, R"("between", "used": ([0-9]+), "held": \1,)")) << text;
+  pool->given--;
+  masu_pool_destroy(pool);
+}
+
 TEST_F(Stats, MoreRowsThanThereIsRoomFor) {
   std::vector<masu_heap *> heaps;
   for (int i = 0; i < 300; i++)

@@ -2,14 +2,12 @@
  * inside malloc or free. POSIX forbids it and the C library's malloc deadlocks;
  * programs do it all the same. No deadlock is what we demand. The handler uses
  * other size classes than the code it interrupts and keeps its blocks private. */
-#include <stdatomic.h>
 #include <sys/time.h>
 
-#include "gate.h"
+#include "sender.h"
 
 enum { SIGNALS = 40000 };
 
-static atomic_int handled;
 static void *handlers[4];
 static unsigned turn;
 
@@ -26,26 +24,6 @@ static void handler(int number) {
     free(malloc(40 * MIB));
   errno = saved;
   atomic_fetch_add(&handled, 1);
-}
-
-static pthread_t victim;
-static atomic_bool stop;
-
-/* Waits for each signal to be handled before the next, so that they all count, and
- * then a random moment, so that they come anywhere and the work goes on. */
-static void *sender(void *unused) {
-  sigset_t all; /* the handler's blocks belong to one thread */
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, NULL);
-  uint64_t random = 6;
-  for (int before; (before = atomic_load(&handled)) < SIGNALS && !atomic_load(&stop);) {
-    pthread_kill(victim, SIGUSR1);
-    while (atomic_load(&handled) == before && !atomic_load(&stop))
-      sched_yield(); /* the victim may want this processor */
-    for (volatile uint64_t pause = next_random(&random) % 20000; pause > 0; pause--) {
-    }
-  }
-  return unused;
 }
 
 /* Refills, empty slabs, medium and large runs, direct mappings, frees that send
@@ -73,20 +51,13 @@ static void work(uint64_t *random) {
 
 int main(void) {
   gate_begin(300);
-  struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   struct itimerval every_ms = {{0, 1000}, {0, 1000}};
   uint64_t random = 9;
-  sigfillset(&action.sa_mask); /* handlers do not interrupt each other */
-  victim = pthread_self();
-  CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
-  CHECK(sigaction(SIGVTALRM, &action, NULL) == 0, "sigaction");
-  pthread_t thread = start(sender, NULL);
-  while (atomic_load(&handled) == 0) /* until it has blocked its signals */
-    sched_yield();
+  handle(SIGVTALRM, handler);
+  sender_start(handler);
   CHECK(setitimer(ITIMER_VIRTUAL, &every_ms, NULL) == 0, "setitimer");
   while (atomic_load(&handled) < SIGNALS)
     work(&random);
-  atomic_store(&stop, true);
-  finish(thread);
+  sender_finish();
   return 0;
 }

@@ -18,6 +18,14 @@ static void pool_double_free(void) {
   masu_pool_free(pool, hide(p));
 }
 
+/* By code that isn't compiled as checked. */
+static void pool_of_heap_double_free(void) {
+  masu_pool *pool = (masu_pool_create_in)(masu_heap_create("home"), "inhabitant", 48, 0, 0);
+  void *p = masu_pool_alloc(pool);
+  masu_pool_free(pool, announce(p));
+  masu_pool_free(pool, hide(p));
+}
+
 static void pool_wrong_pool(void) {
   void *p, *q;
   pool_with(&p, 0);
@@ -42,6 +50,12 @@ static void pool_destroyed(void) {
   masu_pool_alloc(hide(pool));
 }
 
+static void pool_destroyed_reset(void) {
+  masu_pool *pool = masu_pool_create(48, 0, 0);
+  masu_pool_destroy(announce(pool));
+  masu_pool_reset(hide(pool));
+}
+
 static void fixed_inside_block(void) {
   masu_fixed *f = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
   masu_fixed_free(f, announce((char *)masu_fixed_alloc(f, 100) + 16));
@@ -53,6 +67,12 @@ static void fixed_double_free(void) {
   masu_fixed_free(f, p);
   masu_fixed_free(f, q);
   masu_fixed_free(f, hide(p));
+}
+
+static void fixed_destroyed(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
+  masu_fixed_destroy(announce(f));
+  masu_fixed_alloc(hide(f), 10);
 }
 
 static void fixed_foreign(void) {
@@ -73,10 +93,23 @@ static void ladder_double_free(void) {
   masu_ladder_free(l, hide(p));
 }
 
+static void ladder_destroyed_free(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  void *p = masu_ladder_alloc(l, 1 << 20); /* above its steps */
+  masu_ladder_destroy(announce(l));
+  masu_ladder_free(hide(l), p);
+}
+
 static void arena_destroyed(void) {
   masu_arena *a = masu_arena_create(100);
   masu_arena_destroy(announce(a));
   masu_arena_alloc(hide(a), 10);
+}
+
+static void arena_destroyed_reset(void) {
+  masu_arena *a = masu_arena_create(100);
+  masu_arena_destroy(announce(a));
+  masu_arena_reset(hide(a));
 }
 
 static void heap_destroyed(void) {
@@ -106,6 +139,8 @@ static const struct {
     CASE(ladder_double_free),
     CASE(arena_destroyed),   CASE(heap_destroyed),    CASE(sized_double_free),
     CASE(sized_wrong_size),  CASE(sized_from_malloc), CASE(sized_to_free),
+    CASE(pool_of_heap_double_free), CASE(pool_destroyed_reset), CASE(fixed_destroyed),
+    CASE(ladder_destroyed_free),    CASE(arena_destroyed_reset),
 };
 
 int main(int argc, char **argv) {
