@@ -211,6 +211,11 @@ internal bool os_read_memory(const void *from, void *to, size_t size) {
   return done == (long)size;
 }
 
+internal bool os_reads_memory(void) {
+  int probe = 1, read = 0;
+  return os_read_memory(&probe, &read, sizeof read) && read == probe;
+}
+
 /* The kernel reads a set of signals before it finds that it was not told what to do with it. */
 internal bool os_is_readable(const void *p) {
   int saved = errno;

@@ -64,6 +64,8 @@ internal void os_keep_from_fork(void *p, size_t size);
 internal bool os_clear_on_fork(void *p, size_t size);
 /* Copies memory of this process that may not be there. False: not all of it is. */
 internal bool os_read_memory(const void *from, void *to, size_t size);
+/* Does the system copy any at all? In some sandboxes it does not. */
+internal bool os_reads_memory(void);
 /* Can these eight bytes be read? They lie in one page. */
 internal bool os_is_readable(const void *p);
 /* Is the address space or the data segment of this process limited? */
