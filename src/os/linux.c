@@ -593,18 +593,27 @@ internal const char *os_environment(const char *name) {
 }
 
 static int stderr_kept = -1;
+static struct stat stderr_was;
 
 /* Out of the way of programs that count on the lowest numbers. */
 internal void os_keep_stderr(void) {
   int saved = errno;
-  if (stderr_kept < 0)
+  if (stderr_kept < 0 && fstat(STDERR_FILENO, &stderr_was) == 0)
     stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
   errno = saved;
 }
 
+/* Programs close what they don't know of, and then another file of theirs may have the number. */
+static int stderr_file(void) {
+  struct stat now;
+  bool is_kept = stderr_kept >= 0 && fstat(stderr_kept, &now) == 0 && now.st_dev == stderr_was.st_dev &&
+                 now.st_ino == stderr_was.st_ino;
+  return is_kept ? stderr_kept : STDERR_FILENO;
+}
+
 internal void os_write_stderr(const char *text, size_t length) {
   int saved = errno;
-  int file = stderr_kept >= 0 ? stderr_kept : STDERR_FILENO;
+  int file = stderr_file();
   while (length) {
     long n = syscall(SYS_write, file, text, length);
     if (n < 0 && errno == EINTR)

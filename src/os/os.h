@@ -182,7 +182,8 @@ internal bool os_is_secure(void);
 /* False: neither the C library nor os_process_start has come so far. */
 internal bool os_environment_is_known(void);
 internal void os_write_stderr(const char *text, size_t length);
-/* Programs close stderr before they end: keeps it open for what is written then. */
+/* Programs close stderr before they end: keeps it open for what is written then, unless they
+ * close whatever is open. */
 internal void os_keep_stderr(void);
 internal const char *os_program_name(void);
 /* Where the program's loader was mapped; 0: it has none. */

@@ -564,6 +564,40 @@ static void writing_to_stderr(void **state) {
     assert_int_equal((unsigned char)read_back[i], i % 251);
 }
 
+static int file_of_its_own(const char *name) {
+  return (int)syscall(SYS_memfd_create, name, 0);
+}
+
+static size_t length_of(int file) {
+  struct stat s;
+  REQUIRE(fstat(file, &s) == 0);
+  return (size_t)s.st_size;
+}
+
+/* As daemons do: everything is closed, and numbers are given to other files. */
+static void close_and_open(void) {
+  int first = file_of_its_own("first"), kept = 100;
+  REQUIRE(dup2(first, STDERR_FILENO) == STDERR_FILENO);
+  os_keep_stderr();
+  while (fcntl(kept, F_GETFD) < 0)
+    kept++;
+  close(STDERR_FILENO);
+  os_write_stderr("one", 3);
+  int second = file_of_its_own("second");
+  REQUIRE(second == STDERR_FILENO && length_of(first) == 3 && length_of(second) == 0);
+  REQUIRE(close_range(100, ~0U, 0) == 0);
+  os_write_stderr("four", 4);
+  int third = file_of_its_own("third");
+  REQUIRE(dup2(third, kept) == kept);
+  os_write_stderr("five5", 5);
+  REQUIRE(length_of(first) == 3 && length_of(second) == 9 && length_of(third) == 0);
+}
+
+static void stderr_is_no_other_file(void **state) {
+  (void)state;
+  in_child(close_and_open);
+}
+
 /* ---- Files ---- */
 
 static char files_folder[] = "/tmp/masu-linux-XXXXXX";
@@ -684,6 +718,7 @@ int main(void) {
       cmocka_unit_test(no_timer_for_a_thread_that_is_not_there),
       cmocka_unit_test(the_programs_handler_stays),
       cmocka_unit_test(writing_to_stderr),
+      cmocka_unit_test(stderr_is_no_other_file),
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
       cmocka_unit_test(a_signal_is_caught_if_nobody_else_does),
