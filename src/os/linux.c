@@ -439,6 +439,12 @@ internal void os_sleep_ms(uint32_t ms) {
 static sigset_t signals_before;
 static atomic_u32 own_threads;
 
+/* It counts itself, when the system does already. */
+static void *own_thread(void *body) {
+  add_relaxed(&own_threads, 1);
+  return ((void *(*)(void *))body)(NULL);
+}
+
 /* With the default attributes if the small stack doesn't do: thread-local storage of
  * the program's libraries comes out of it. */
 static bool start_with_stack(void *(*body)(void *), size_t stack) {
@@ -448,7 +454,7 @@ static bool start_with_stack(void *(*body)(void *), size_t stack) {
     return false;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   bool started = (!stack || pthread_attr_setstacksize(&attributes, stack) == 0) &&
-                 pthread_create(&thread, &attributes, body, NULL) == 0;
+                 pthread_create(&thread, &attributes, own_thread, (void *)body) == 0;
   pthread_attr_destroy(&attributes);
   return started;
 }
@@ -459,10 +465,7 @@ internal bool os_thread_start(void *(*body)(void *)) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   signals_before = before;
-  add_relaxed(&own_threads, 1);
   bool started = start_with_stack(body, 1 * MIB) || start_with_stack(body, 0);
-  if (!started)
-    sub_relaxed(&own_threads, 1);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = saved;
   return started;

@@ -112,7 +112,7 @@ internal bool os_thread_is_initial(void);
 internal unsigned os_thread_id(void);
 /* Number of threads of this process, ended but unwaited ones included; 0: unknown. */
 internal unsigned os_thread_count(void);
-/* How many of them os_thread_start made. */
+/* How many of them os_thread_start made; never more than there are. */
 internal unsigned os_thread_own_count(void);
 
 /* Calls `see` for each thread of the process, as the system numbers them. False: not all of

@@ -1,6 +1,7 @@
 /* The contract of os/os.h, on the platform that this machine has. */
 #include "unit.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -362,6 +363,16 @@ static void *look_around(void *argument) {
   return NULL;
 }
 
+/* The thread is there after this. */
+static unsigned own_before;
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
+  static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  own_before = os_thread_own_count();
+  if (!next)
+    *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+  return next(thread, attributes, body, argument);
+}
+
 static void a_thread_of_our_own(void **state) {
   sigset_t one, before, after;
   (void)state;
@@ -380,6 +391,7 @@ static void a_thread_of_our_own(void **state) {
   assert_int_equal(seen.detached, PTHREAD_CREATE_DETACHED);
   assert_false(seen.initial);
   assert_int_equal(seen.threads, threads + 1);
+  assert_int_equal(own_before, 0);
   assert_int_equal(seen.own, 1);
   assert_int_equal(os_thread_own_count(), 0);
   assert_int_not_equal(seen.id, os_thread_id());
