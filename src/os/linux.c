@@ -174,31 +174,20 @@ internal bool os_move(void *p, size_t old_size, void *target, size_t new_size) {
   return remap(p, old_size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, target);
 }
 
-/* Second number of /proc/self/statm, in pages. */
+/* Second number of statm, in pages. What /proc/self says of memory is the initial thread's, and nothing
+ * once that has ended. */
 internal size_t os_resident(void) {
-  int saved = errno;
-  size_t pages = 0;
-  int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    char text[128];
-    long n = syscall(SYS_read, fd, text, sizeof text - 1);
-    syscall(SYS_close, fd);
-    text[n > 0 ? n : 0] = 0;
-    const char *second = strchr(text, ' ');
-    if (second)
-      pages = strtoul(second, NULL, 10);
-  }
-  errno = saved;
-  return pages * os_page();
+  char text[128];
+  int why;
+  text[os_file_read("/proc/thread-self/statm", text, sizeof text - 1, &why)] = 0;
+  const char *second = strchr(text, ' ');
+  return second ? strtoul(second, NULL, 10) * os_page() : 0;
 }
 
-/* VmHWM of /proc/self/status, in KiB. (What getrusage tells goes on over exec.) */
+/* In KiB. (What getrusage tells goes on over exec.) */
 internal size_t os_peak_resident(void) {
-  char text[4096];
-  int why;
-  text[os_file_read("/proc/self/status", text, sizeof text - 1, &why)] = 0;
-  const char *line = strstr(text, "\nVmHWM:");
-  return line ? strtoul(line + strlen("\nVmHWM:"), NULL, 10) * KIB : 0;
+  char kib[OS_STATUS_MOST];
+  return os_thread_status(os_thread_id(), "VmHWM", kib) ? 0 : strtoul(kib, NULL, 10) * KIB;
 }
 
 internal bool os_read_memory(const void *from, void *to, size_t size) {
@@ -514,6 +503,34 @@ internal unsigned os_thread_count(void) {
   bool known = stat("/proc/self/task", &s) == 0 && s.st_nlink > 2;
   errno = saved;
   return known ? (unsigned)s.st_nlink - 2 : 0;
+}
+
+/* The file may be long, as the list of groups is in it: it is read in parts, and the end of each is kept,
+ * where a line may begin. */
+internal int os_thread_status(unsigned thread, const char *name, char *value) {
+  char path[64], label[OS_STATUS_MOST], text[4096] = "\n";
+  const char *line = NULL, *end = NULL;
+  int saved = errno;
+  size_t have = 1, length = (size_t)snprintf(label, sizeof label, "\n%s:\t", name);
+  snprintf(path, sizeof path, "/proc/self/task/%u/status", thread);
+  int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  long n = file;
+  while (n >= 0 && !end && (n = syscall(SYS_read, file, text + have, sizeof text - 1 - have)) > 0) {
+    have += (size_t)n;
+    text[have] = 0;
+    line = strstr(text, label);
+    end = line ? strchr(line + 1, '\n') : NULL;
+    size_t kept = end ? 0 : min_size(have, OS_STATUS_MOST);
+    memmove(text, text + have - kept, kept);
+    have = kept;
+  }
+  int why = n < 0 ? errno : end ? 0 : ENODATA;
+  if (end)
+    snprintf(value, OS_STATUS_MOST, "%.*s", (int)(end - line - length), line + length);
+  if (file >= 0)
+    syscall(SYS_close, file);
+  errno = saved;
+  return why;
 }
 
 typedef struct directory_entry {

@@ -4,9 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,13 +58,8 @@ static bool timer_is_set(int timer) {
 }
 
 static bool timer_signal_is_pending(unsigned thread) {
-  static const char label[] = "\nSigPnd:";
-  char path[64], text[4096];
-  int why;
-  snprintf(path, sizeof path, "/proc/self/task/%u/status", thread);
-  text[os_file_read(path, text, sizeof text - 1, &why)] = 0;
-  const char *pending = strstr(text, label);
-  return pending && strtoull(pending + sizeof label - 1, NULL, 16) >> (CPU_SIGNAL - 1) & 1;
+  char pending[OS_STATUS_MOST];
+  return !os_thread_status(thread, "SigPnd", pending) && strtoull(pending, NULL, 16) >> (CPU_SIGNAL - 1) & 1;
 }
 
 internal bool os_cpu_timer_waits(int timer, unsigned thread) {

@@ -118,6 +118,10 @@ internal unsigned os_thread_own_count(void);
 /* Calls `see` for each thread of the process, as the system numbers them. False: not all of
  * them could be read. */
 internal bool os_threads_each(void (*see)(unsigned thread));
+/* For the rest of this folder: what Linux says of a thread under that name, in the OS_STATUS_MOST
+ * bytes of value, which is enough for both. 0 or an errno value; ENOENT or ESRCH: it has ended. */
+enum { OS_STATUS_MOST = 64 };
+internal int os_thread_status(unsigned thread, const char *name, char *value);
 
 /* ---- CPU time ---- */
 

@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include <dlfcn.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -421,6 +422,61 @@ static void resident_pages_of_a_range(void **state) {
   assert_int_equal(os_resident_in(p, size), 0);
 }
 
+/* ---- Without the initial thread ---- */
+
+static void *look_when_alone(void *initial) {
+  char c;
+  int why;
+  pthread_join(*(pthread_t *)initial, NULL);
+  while (os_file_read("/proc/self/maps", &c, 1, &why)) /* it has its memory a moment longer */
+    sched_yield();
+  REQUIRE(os_resident() > 0);
+  REQUIRE(os_peak_resident() > 0);
+  _exit(0);
+}
+
+static void end_the_initial_thread(void) {
+  static pthread_t self, other;
+  self = pthread_self();
+  REQUIRE(pthread_create(&other, NULL, look_when_alone, &self) == 0);
+  pthread_exit(NULL);
+}
+
+static void residence_without_the_initial_thread(void **state) {
+  (void)state;
+#ifdef __SANITIZE_THREAD__ /* which forbids threads in the child */
+  skip();
+#endif
+  in_child(end_the_initial_thread);
+}
+
+/* ---- What the system says of threads ---- */
+
+/* However long the list of groups is, and wherever the parts end that are read. */
+static void with_many_groups(void) {
+  enum { LEAST = 250, MOST = 420 };
+  static gid_t groups[MOST];
+  char blocked[OS_STATUS_MOST];
+  for (gid_t i = 0; i < MOST; i++)
+    groups[i] = 4000000000 + i;
+  for (size_t count = LEAST; count <= MOST && setgroups(count, groups) == 0; count++) {
+    REQUIRE(os_peak_resident() > 0);
+    REQUIRE(os_thread_status(os_thread_id(), "SigBlk", blocked) == 0 && strlen(blocked) == 16);
+  }
+}
+
+static void a_long_status(void **state) {
+  char value[OS_STATUS_MOST];
+  (void)state;
+  errno = 77;
+  assert_int_equal(os_thread_status(os_thread_id(), "Name", value), 0);
+  assert_memory_equal(value, program_invocation_short_name, min_size(strlen(program_invocation_short_name), 15));
+  assert_int_equal(os_thread_status(os_thread_id(), "Nam", value), ENODATA);
+  assert_int_equal(os_thread_status(0x3fffff, "Name", value), ENOENT);
+  assert_int_equal(errno, 77);
+  in_child(with_many_groups);
+}
+
 /* ---- Process ---- */
 
 static void the_environment(void **state) {
@@ -724,6 +780,8 @@ int main(void) {
       cmocka_unit_test(waiting_ends_by_itself),
       cmocka_unit_test(a_thread_of_our_own),
       cmocka_unit_test(resident_pages_of_a_range),
+      cmocka_unit_test(residence_without_the_initial_thread),
+      cmocka_unit_test(a_long_status),
       cmocka_unit_test(the_environment),
       cmocka_unit_test(every_thread_is_seen),
       cmocka_unit_test(a_timer_on_cpu_time),
