@@ -332,25 +332,32 @@ internal size_t os_file_read(const char *path, void *to, size_t size, int *why) 
   return length;
 }
 
-/* Writes and closes it. 0 or an errno value. */
+/* 0 or an errno value. */
+static int write_all(int file, const char *data, size_t size) {
+  while (size) {
+    long n = syscall(SYS_write, file, data, size);
+    if (n == 0 || (n < 0 && errno != EINTR))
+      return n ? errno : EIO;
+    data += n > 0 ? n : 0;
+    size -= n > 0 ? (size_t)n : 0;
+  }
+  return 0;
+}
+
+/* Writes and closes it, which may be when a file server says that it has no room. 0 or an errno value. */
 static int fill_file(int file, const void *data, size_t size) {
-  size_t done = 0;
-  long n = may_be_as_long(size) ? 0 : -1;
-  for (; done < size && n >= 0; done += n > 0 ? (size_t)n : 0)
-    n = syscall(SYS_write, file, (const char *)data + done, size - done);
-  int why = n < 0 ? errno : 0;
-  syscall(SYS_close, file);
+  int why = may_be_as_long(size) ? write_all(file, data, size) : errno;
+  if (syscall(SYS_close, file) != 0 && !why)
+    why = errno;
   return why;
 }
 
+/* The thread's number keeps writers of the same file apart. */
 internal int os_file_write(const char *path, const void *data, size_t size) {
   char partial[4096];
   int saved = errno, why;
-  size_t length = strlen(path);
-  if (length + sizeof ".part" > sizeof partial)
+  if (snprintf(partial, sizeof partial, "%s.%u.part", path, os_thread_id()) >= (int)sizeof partial)
     return ENAMETOOLONG;
-  memcpy(partial, path, length);
-  memcpy(partial + length, ".part", sizeof ".part");
   int file = open_file_at(partial, O_WRONLY | O_CREAT | O_TRUNC);
   why = file < 0 ? errno : fill_file(file, data, size);
   if (!why && syscall(SYS_rename, partial, path) != 0)
@@ -382,9 +389,9 @@ internal void os_file_copy(const char *from, const char *to) {
   int saved = errno;
   char text[4096];
   int in = open_file_at(from, O_RDONLY), out = open_file_at(to, O_WRONLY | O_CREAT | O_EXCL);
-  for (long n = 1; in >= 0 && out >= 0 && n > 0;)
-    if ((n = syscall(SYS_read, in, text, sizeof text)) > 0)
-      n = syscall(SYS_write, out, text, n);
+  long n = 0;
+  while (in >= 0 && out >= 0 && (n = syscall(SYS_read, in, text, sizeof text)) > 0 && !write_all(out, text, (size_t)n))
+    ;
   if (in >= 0)
     syscall(SYS_close, in);
   if (out >= 0)
@@ -633,16 +640,7 @@ static int stderr_file(void) {
 
 internal void os_write_stderr(const char *text, size_t length) {
   int saved = errno;
-  int file = stderr_file();
-  while (length) {
-    long n = syscall(SYS_write, file, text, length);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      break;
-    text += n;
-    length -= (size_t)n;
-  }
+  write_all(stderr_file(), text, length);
   errno = saved;
 }
 

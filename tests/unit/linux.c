@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "os/os.h"
+#include "trap.h"
 
 static size_t page; /* of the system */
 
@@ -702,6 +703,51 @@ static void a_new_file_takes_nothings_place(void **state) {
   unlink(in_folder("link"));
 }
 
+/* While the first write is under way another thread writes the same file; then it is interrupted. */
+static char written_by_two[64];
+static atomic_u32 writes, close_fails;
+
+static void *writes_as_well(void *unused) {
+  REQUIRE(os_file_write(written_by_two, "second", 6) == 0);
+  return unused;
+}
+
+static long write_and_close(long number, const long *arguments) {
+  pthread_t other;
+  if (number == SYS_close) {
+    syscall(SYS_close_range, arguments[0], arguments[0], 0);
+    return load_relaxed(&close_fails) ? -EIO : 0;
+  }
+  if (add_relaxed(&writes, 1) == 0) {
+    REQUIRE(pthread_create(&other, NULL, writes_as_well, NULL) == 0 && pthread_join(other, NULL) == 0);
+    return -EINTR;
+  }
+  struct iovec part = {(void *)arguments[1], (size_t)arguments[2]};
+  long n = syscall(SYS_writev, arguments[0], &part, 1);
+  return n < 0 ? -errno : n;
+}
+
+static void write_with_interruptions(void) {
+  snprintf(written_by_two, sizeof written_by_two, "%s", in_folder("one"));
+  trap_calls(SYS_write, SYS_close, write_and_close);
+  REQUIRE(os_file_write(written_by_two, "first", 5) == 0);
+  REQUIRE(load_relaxed(&writes) == 3 && holds("one", "first"));
+  store_relaxed(&close_fails, 1);
+  REQUIRE(os_file_write(written_by_two, "third", 5) == EIO);
+  REQUIRE(os_file_write_new(in_folder("two"), "third", 5) == EIO);
+}
+
+static void a_file_is_whole_or_as_it_was(void **state) {
+  struct stat s;
+  (void)state;
+#ifdef __SANITIZE_THREAD__ /* which holds signals back */
+  skip();
+#endif
+  in_child(write_with_interruptions);
+  assert_true(holds("one", "first"));
+  assert_int_not_equal(stat(in_folder("two"), &s), 0);
+}
+
 /* The signal would end the process. */
 static void write_beyond(void) {
   struct rlimit limit = {10, RLIM_INFINITY};
@@ -720,7 +766,6 @@ static void beyond_the_limit_of_files_nothing_is_written(void **state) {
   assert_true(holds("one", "first"));
   assert_true(holds("three", "as it may"));
   assert_int_not_equal(stat(in_folder("two"), &s), 0);
-  assert_int_not_equal(stat(in_folder("one.part"), &s), 0);
 }
 
 static int make_folder(void **state) {
@@ -790,6 +835,7 @@ int main(void) {
       cmocka_unit_test(writing_to_stderr),
       cmocka_unit_test(stderr_is_no_other_file),
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
+      cmocka_unit_test(a_file_is_whole_or_as_it_was),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
       cmocka_unit_test(a_signal_is_caught_if_nobody_else_does),
   };
