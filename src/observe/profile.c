@@ -15,6 +15,7 @@
 #include "os/lock.h"
 #include "os/os.h"
 #include "os/report.h"
+#include "os/signals.h"
 #include "pages/meta.h"
 
 enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10 };
@@ -413,8 +414,8 @@ static unsigned file_due(uint64_t now) {
 /* The process that got the signal and has not written since; 0: none. */
 static atomic_u32 signalled;
 
-static void profile_on_signal(int number) {
-  (void)number;
+static void profile_on_signal(int number, siginfo_t *info, void *context) {
+  (void)number, (void)info, (void)context;
   exchange_acq_rel(&signalled, (uint32_t)os_process_id());
   live_wake();
 }
@@ -430,7 +431,8 @@ internal void profile_write_if_signalled(void) {
 
 /* The program's own handler, if it sets one later, takes the place of this one. */
 static void listen_to_signal(int number) {
-  int why = os_signal_catch(number, profile_on_signal);
+  static taken_signal taken;
+  int why = signal_take(&taken, number, profile_on_signal, false);
   if (!why)
     live_wakes_by_signals();
   else

@@ -644,26 +644,6 @@ internal void os_write_stderr(const char *text, size_t length) {
   errno = saved;
 }
 
-static bool is_of_a_fault(int number) {
-  return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP ||
-         number == SIGSYS || number == SIGABRT;
-}
-
-internal int os_signal_catch(int number, void (*handler)(int number)) {
-  struct sigaction before, ours = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
-  int saved = errno, why = 0;
-  if (is_of_a_fault(number))
-    why = EINVAL;
-  else if (sigaction(number, NULL, &before) != 0)
-    why = errno;
-  else if (before.sa_handler != SIG_DFL)
-    why = EBUSY;
-  else if (sigaction(number, &ours, NULL) != 0)
-    why = errno;
-  errno = saved;
-  return why;
-}
-
 internal int os_process_id(void) { return (int)getpid(); }
 internal unsigned os_user_id(void) { return (unsigned)geteuid(); }
 

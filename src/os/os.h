@@ -194,10 +194,6 @@ internal const char *os_program_name(void);
 internal uintptr_t os_loader_base(void);
 /* Before the C library knows them itself: what the process was started with. */
 internal void os_process_start(char **arguments, char **environment);
-/* Has the handler called on that signal, on the alternate stack if there is one; interrupted
- * system calls go on. 0 or an errno value: EBUSY if somebody handles or ignores it, EINVAL if
- * there is no such signal, none that can be caught, or one by which a thread hears of its own faults. */
-internal int os_signal_catch(int number, void (*handler)(int number));
 internal int os_process_id(void);
 internal unsigned os_user_id(void);
 /* When this process was started, in the system's ticks since it booted: with its number the

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/signals.h"
 
 /* Milliseconds. A thread that has the signal blocked for BLOCKED_MS keeps it so. */
 enum { POLL_MS = 5, TASK_LOOK_MS = 50, BLOCKED_MS = 300, ANSWER_MS = 3000, WHOLE_MS = 10000 };
@@ -43,8 +43,7 @@ static struct {
   _Atomic(stop_slot *) slots;
   atomic_u32 count;
   size_t room, left_out;
-  int number; /* of the signal; 0: none was needed so far */
-  struct sigaction before;
+  taken_signal signal; /* none is while nobody needed one */
 } stops;
 
 /* ---- In the threads that are held ---- */
@@ -95,23 +94,9 @@ static void stop_here(int number, siginfo_t *info, void *context) {
 
 /* The highest real-time signal that nobody handles or ignores. */
 static void catch_signal(void) {
-  struct sigaction ours = {.sa_sigaction = stop_here, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
-  sigfillset(&ours.sa_mask);
-  for (int n = SIGRTMAX - 1; n >= SIGRTMIN && !stops.number; n--)
-    if (sigaction(n, NULL, &stops.before) == 0 && stops.before.sa_handler == SIG_DFL &&
-        sigaction(n, &ours, NULL) == 0)
-      stops.number = n;
-}
-
-/* A signal that is ignored is pending no more: by default it would end the program, where a
- * thread lets it through later. */
-static void release_signal(void) {
-  struct sigaction ignore = {.sa_handler = SIG_IGN};
-  if (!stops.number)
-    return;
-  sigaction(stops.number, &ignore, NULL);
-  sigaction(stops.number, &stops.before, NULL);
-  stops.number = 0;
+  int n = SIGRTMAX - 1;
+  while (n >= SIGRTMIN && signal_take(&stops.signal, n, stop_here, false) != 0)
+    n--;
 }
 
 /* ---- Finding threads ---- */
@@ -138,7 +123,7 @@ static thread_mood look_at(unsigned id) {
     return THREAD_GONE;
   if (state && (state[8] == 'Z' || state[8] == 'X')) /* stays, if it is the initial one */
     return THREAD_DONE;
-  if (stops.number && (!blocked || !(strtoull(blocked + 9, NULL, 16) >> (stops.number - 1) & 1)) &&
+  if (stops.signal.number && (!blocked || !(strtoull(blocked + 9, NULL, 16) >> (stops.signal.number - 1) & 1)) &&
       !waits_for_signals(id))
     return THREAD_OPEN;
   return strncmp(text, "Name:\tmasu-", 11) ? THREAD_DEAF : THREAD_OWN;
@@ -161,7 +146,7 @@ static void add_slot(unsigned id) {
     stops.left_out++;
     return;
   }
-  if (!stops.number)
+  if (!stops.signal.number)
     catch_signal();
   stop_slot *slot = &slots[i];
   slot->state = STOP_NEW;
@@ -209,7 +194,7 @@ static stop_state give_up(stop_slot *slot) {
 }
 
 static stop_state send_signal(const stop_slot *slot, uint64_t waited) {
-  if (syscall(SYS_tgkill, os_process_id(), slot->where.id, stops.number) == 0)
+  if (syscall(SYS_tgkill, os_process_id(), slot->where.id, stops.signal.number) == 0)
     return STOP_SENT;
   if (errno == ESRCH)
     return STOP_ENDED;
@@ -319,7 +304,7 @@ internal void stop_end(void) {
   if (round & 1) {
     store_release(&stops.round, round + 1);
     os_wake_all(&stops.round);
-    release_signal();
+    signal_give_back(&stops.signal);
   }
   errno = saved;
 }

@@ -780,30 +780,6 @@ static int remove_folder(void **state) {
   return rmdir(files_folder);
 }
 
-/* ---- Signals ---- */
-
-static volatile sig_atomic_t signal_caught;
-static void note_signal(int number) { signal_caught = number; }
-
-static void catch_signals(void) {
-  static const int never[] = {0, 65, SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGABRT};
-  errno = 77;
-  for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-    REQUIRE(os_signal_catch(never[i], note_signal) == EINVAL);
-  signal(SIGUSR2, SIG_IGN);
-  REQUIRE(os_signal_catch(SIGUSR2, note_signal) == EBUSY);
-  REQUIRE(raise(SIGUSR2) == 0 && !signal_caught);
-  REQUIRE(os_signal_catch(SIGUSR1, note_signal) == 0);
-  REQUIRE(raise(SIGUSR1) == 0 && signal_caught == SIGUSR1);
-  REQUIRE(os_signal_catch(SIGUSR1, note_signal) == EBUSY);
-  REQUIRE(errno == 77);
-}
-
-static void a_signal_is_caught_if_nobody_else_does(void **state) {
-  (void)state;
-  in_child(catch_signals);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_page_size),
@@ -837,7 +813,6 @@ int main(void) {
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
       cmocka_unit_test(a_file_is_whole_or_as_it_was),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
-      cmocka_unit_test(a_signal_is_caught_if_nobody_else_does),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -163,6 +163,24 @@ static void test_the_signal_is_the_programs_again(void **state) {
   }
 }
 
+static void own_handler(int number) { (void)number; }
+
+static void test_a_handler_that_the_program_sets_meanwhile_stays(void **state) {
+  (void)state;
+  size_t unanswered;
+  struct sigaction now, own = {.sa_handler = own_handler};
+  int number = SIGRTMAX;
+  pthread_t thread = started(turns_round);
+  assert_true(stop_threads(&unanswered));
+  do
+    assert_int_equal(sigaction(--number, NULL, &now), 0);
+  while (now.sa_handler == SIG_DFL);
+  assert_int_equal(sigaction(number, &own, NULL), 0);
+  stop_end();
+  let_go(&thread, 1);
+  assert_ptr_equal(signal(number, SIG_DFL), own_handler);
+}
+
 static void *starts_another(void *unused) {
   pthread_t next;
   (void)unused;
@@ -255,6 +273,7 @@ int main(void) {
       cmocka_unit_test(test_a_system_call_goes_on),
       cmocka_unit_test(test_a_thread_that_takes_no_signals),
       cmocka_unit_test(test_the_signal_is_the_programs_again),
+      cmocka_unit_test(test_a_handler_that_the_program_sets_meanwhile_stays),
       cmocka_unit_test(test_threads_that_start_meanwhile),
       cmocka_unit_test(test_alternate_stacks),
   };
