@@ -103,8 +103,12 @@ static void catch_signal(void) {
 
 typedef enum thread_mood { THREAD_GONE, THREAD_DONE, THREAD_OWN, THREAD_DEAF, THREAD_OPEN } thread_mood;
 
-/* One that waits for signals by sigwait must not get ours, which would be one of those. It has them
- * blocked, but does not seem so while it waits. */
+static bool seems_open(unsigned id) {
+  char blocked[OS_STATUS_MOST];
+  return os_thread_status(id, "SigBlk", blocked) != 0 ||
+         !(strtoull(blocked, NULL, 16) >> (stops.signal.number - 1) & 1);
+}
+
 static bool waits_for_signals(unsigned id) {
   char path[64], text[256];
   int why;
@@ -113,20 +117,18 @@ static bool waits_for_signals(unsigned id) {
   return strtoul(text, NULL, 10) == SYS_rt_sigtimedwait;
 }
 
+/* One that waits for signals by sigwait must not get ours, which would be one of those. It has them
+ * blocked, but seems open while it waits; it may begin or end that between two looks. */
 static thread_mood look_at(unsigned id) {
-  char path[64], text[4096];
-  int why;
-  snprintf(path, sizeof path, "/proc/self/task/%u/status", id);
-  text[os_file_read(path, text, sizeof text - 1, &why)] = 0;
-  const char *state = strstr(text, "\nState:\t"), *blocked = strstr(text, "\nSigBlk:\t");
+  char value[OS_STATUS_MOST];
+  int why = os_thread_status(id, "State", value);
   if (why == ENOENT || why == ESRCH)
     return THREAD_GONE;
-  if (state && (state[8] == 'Z' || state[8] == 'X')) /* stays, if it is the initial one */
+  if (!why && (*value == 'Z' || *value == 'X')) /* stays, if it is the initial one */
     return THREAD_DONE;
-  if (stops.signal.number && (!blocked || !(strtoull(blocked + 9, NULL, 16) >> (stops.signal.number - 1) & 1)) &&
-      !waits_for_signals(id))
+  if (signal_is_ours(&stops.signal) && seems_open(id) && !waits_for_signals(id) && seems_open(id))
     return THREAD_OPEN;
-  return strncmp(text, "Name:\tmasu-", 11) ? THREAD_DEAF : THREAD_OWN;
+  return os_thread_status(id, "Name", value) != 0 || strncmp(value, "masu-", 5) != 0 ? THREAD_DEAF : THREAD_OWN;
 }
 
 static bool is_known(unsigned id) {
