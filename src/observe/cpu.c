@@ -351,15 +351,26 @@ static void profile_opens(void) {
   cpu.used_from = os_cpu_process_ns();
 }
 
-static void cpu_fork_child(void) {
-  store_relaxed(&cpu_watched, 0);
-  bool busy = timers_lock();
-  uint64_t period = load_relaxed(&cpu_period);
+/* Under the lock, in a child of fork: all that there is is the parent's. */
+static void forget_parent(void) {
   os_purge(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
   cpu.places = cpu.threads = 0;
   cpu.watcher = 0;
   cpu.files = 0;
   profile_opens();
+}
+
+/* A signal handler that interrupted masu may fork, and the thread may have the lock: then there is no
+ * profile until it is started anew. */
+static void cpu_fork_child(void) {
+  uint64_t period = load_relaxed(&cpu_period);
+  store_relaxed(&cpu_watched, 0);
+  if (thread_busy) {
+    store_relaxed(&cpu_period, 0);
+    return;
+  }
+  bool busy = timers_lock();
+  forget_parent();
   if (period)
     timer_give(os_thread_id(), period);
   timers_unlock(busy);
@@ -375,6 +386,8 @@ static int cpu_prepare(void) {
       return ENOMEM;
     os_avoid_huge_pages(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
     profile_opens();
+  } else if (cpu.process != os_process_id()) {
+    forget_parent();
   }
   return os_cpu_handle(cpu_sample);
 }

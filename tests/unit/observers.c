@@ -1,0 +1,81 @@
+/* Observers in moments that are rare: their thread, or another one, is just then inside masu. */
+#include "unit.h"
+
+#include <signal.h>
+
+#include "api/thread.h"
+#include "masu/cpu.h"
+#include "os/lock.h"
+#include "os/os.h"
+
+enum { DEADLINE_MS = 20000 };
+
+/* ---- Children of signal handlers ---- */
+
+static int status_of(pid_t child) {
+  int status = -1, ms = 0;
+  pid_t ended;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0 && ms++ < DEADLINE_MS)
+    sleep_ms(1);
+  if (ended == 0) {
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+  }
+  return status;
+}
+
+/* As from a handler that interrupted this thread while it had the lock. */
+static void fork_inside(lock_rank rank, void (*body)(void)) {
+  thread_busy = true;
+  lock_take(rank);
+  pid_t child = fork();
+  lock_drop(rank);
+  thread_busy = false;
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  assert_int_equal(status_of(child), 0);
+}
+
+static size_t cpu_samples(void) {
+  masu_cpu_figures f;
+  REQUIRE(masu_cpu_read(&f, sizeof f) == 0);
+  return f.samples;
+}
+
+static void profiles_anew(void) {
+  REQUIRE(masu_cpu_start(1000) == 0);
+  REQUIRE(cpu_samples() < 50);
+}
+
+static void no_cpu_profile_in_a_child_from_inside(void **state) {
+  (void)state;
+  assert_int_equal(masu_cpu_start(1000), 0);
+  while (cpu_samples() < 100)
+    ;
+  fork_inside(LOCK_CPU, profiles_anew);
+  masu_cpu_stop();
+}
+
+static void nothing(void) {}
+
+static void no_page_in_a_child_from_inside(void **state) {
+  const uint64_t on = 1, off = 0;
+  (void)state;
+  masu_ctl("live", NULL, &on);
+  fork_inside(LOCK_FORMS, nothing);
+  masu_ctl("live", NULL, &off);
+}
+
+int main(void) {
+#ifdef __SANITIZE_THREAD__ /* which holds signals back, and forbids threads in the child */
+  return 77;
+#endif
+  alarm(300);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_cpu_profile_in_a_child_from_inside),
+      cmocka_unit_test(no_page_in_a_child_from_inside),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
