@@ -5,10 +5,47 @@
 
 #include "api/thread.h"
 #include "masu/cpu.h"
+#include "masu/profile.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "trap.h"
 
 enum { DEADLINE_MS = 20000 };
+
+/* ---- Files ---- */
+
+static atomic_u32 asked;
+
+static void *allocates(void *unused) {
+  for (int i = 0; i < 1000; i++)
+    masu_free(masu_malloc(100));
+  return unused;
+}
+
+/* Another thread is sampled while the file is made. */
+static long let_another_allocate(long number, const long *arguments) {
+  pthread_t other;
+  (void)number, (void)arguments;
+  if (add_relaxed(&asked, 1) == 0)
+    REQUIRE(pthread_create(&other, NULL, allocates, NULL) == 0 && pthread_join(other, NULL) == 0);
+  return -EPERM;
+}
+
+static void write_while_another_allocates(void) {
+  char path[64];
+  alarm(DEADLINE_MS / 1000);
+  snprintf(path, sizeof path, "/tmp/masu-observers.%d", getpid());
+  REQUIRE(masu_profile_start(1) == 0);
+  allocates(NULL);
+  trap_calls(SYS_process_vm_readv, SYS_process_vm_readv, let_another_allocate);
+  REQUIRE(masu_profile_write(path) == 0 && unlink(path) == 0);
+  REQUIRE(load_relaxed(&asked) > 0);
+}
+
+static void threads_are_sampled_while_a_profile_is_written(void **state) {
+  (void)state;
+  in_child(write_while_another_allocates);
+}
 
 /* ---- Children of signal handlers ---- */
 
@@ -74,6 +111,8 @@ int main(void) {
 #endif
   alarm(300);
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(threads_are_sampled_while_a_profile_is_written),
+      /* From here on there are threads of masu's own. */
       cmocka_unit_test(no_cpu_profile_in_a_child_from_inside),
       cmocka_unit_test(no_page_in_a_child_from_inside),
   };
