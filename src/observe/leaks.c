@@ -459,14 +459,6 @@ static struct {
   uint64_t interval; /* of the profiler, before the first of them */
 } leak_regions;
 
-static int open_region(void) {
-  bool busy = profiler_lock();
-  if (!leak_regions.open++)
-    leak_regions.interval = load_relaxed(&budget_interval);
-  profiler_unlock(busy);
-  return masu_profile_start(1);
-}
-
 static void close_region(void) {
   bool busy = profiler_lock();
   bool last = leak_regions.open == 1;
@@ -477,6 +469,17 @@ static void close_region(void) {
     masu_profile_start(interval);
   else if (last)
     masu_profile_stop();
+}
+
+static int open_region(void) {
+  bool busy = profiler_lock();
+  if (!leak_regions.open++)
+    leak_regions.interval = load_relaxed(&budget_interval);
+  profiler_unlock(busy);
+  int why = masu_profile_start(1);
+  if (why)
+    close_region();
+  return why;
 }
 
 /* What is in the hand would not be recorded. */
@@ -494,6 +497,8 @@ PUBLIC uint64_t masu_leaks_begin(void) {
 }
 
 PUBLIC int masu_leaks_end(uint64_t begun, masu_leaks *found, size_t size) {
+  if (thread_busy)
+    return EAGAIN;
   if (found && size != sizeof *found)
     return EINVAL;
   int why = found ? look_for_leaks(begun, found, NULL) : 0;

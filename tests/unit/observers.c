@@ -5,6 +5,7 @@
 
 #include "api/thread.h"
 #include "masu/cpu.h"
+#include "masu/leaks.h"
 #include "masu/profile.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -45,6 +46,29 @@ static void write_while_another_allocates(void) {
 static void threads_are_sampled_while_a_profile_is_written(void **state) {
   (void)state;
   in_child(write_while_another_allocates);
+}
+
+/* ---- Signal handlers ---- */
+
+/* It stays open. */
+static void end_a_region_inside(void) {
+  uint64_t begun = masu_leaks_begin();
+  masu_leaks found;
+  alarm(DEADLINE_MS / 1000);
+  thread_busy = true;
+  lock_take(LOCK_SAMPLES);
+  REQUIRE(masu_leaks_end(begun, &found, sizeof found) == EAGAIN);
+  REQUIRE(masu_leaks_end(begun, NULL, 0) == EAGAIN);
+  lock_drop(LOCK_SAMPLES);
+  thread_busy = false;
+  REQUIRE(load_relaxed(&budget_interval) == 1);
+  REQUIRE(masu_leaks_end(begun, NULL, 0) == 0);
+  REQUIRE(load_relaxed(&budget_interval) == 0);
+}
+
+static void no_region_ends_inside(void **state) {
+  (void)state;
+  in_child(end_a_region_inside);
 }
 
 /* ---- Children of signal handlers ---- */
@@ -112,6 +136,7 @@ int main(void) {
   alarm(300);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(threads_are_sampled_while_a_profile_is_written),
+      cmocka_unit_test(no_region_ends_inside),
       /* From here on there are threads of masu's own. */
       cmocka_unit_test(no_cpu_profile_in_a_child_from_inside),
       cmocka_unit_test(no_page_in_a_child_from_inside),
