@@ -536,8 +536,9 @@ static void use_cpu(uint64_t until) {
     ;
 }
 
-/* Once, as much CPU time later; what fires while it is blocked waits. */
+/* Once, as much CPU time later; what fires while it is blocked waits, and what others send is not ours. */
 static void a_timer_on_cpu_time(void **state) {
+  const union sigval mark = {.sival_ptr = &marker};
   sigset_t urgent;
   (void)state;
 #ifdef __SANITIZE_THREAD__ /* which holds signals back */
@@ -548,6 +549,8 @@ static void a_timer_on_cpu_time(void **state) {
   assert_int_equal(os_cpu_handle(on_timer), 0);
   assert_true(os_cpu_is_handled());
   assert_int_equal(os_cpu_handle(on_timer), 0);
+  assert_int_equal(sigqueue(getpid(), SIGURG, mark), 0);
+  assert_int_equal(fired, 0);
   int timer = os_cpu_timer_make(os_thread_id(), &marker);
   assert_true(timer >= 0);
   uint64_t now = os_cpu_ns(os_thread_id());
