@@ -10,6 +10,7 @@
 #include "os/linux_cpu.c"
 #include "os/lock.c"
 #include "os/report.c"
+#include "os/signals.c"
 #include "os/stop.c"
 
 #include "pages/bins.c"

@@ -36,9 +36,11 @@ static void give_back_aged(uint64_t *spares_at) {
   supply_purge_aged(now, SIZE_MAX);
 }
 
-/* The initial thread stays in the count after its end. */
+/* The initial thread stays in the count after its end. Threads of masu's own that come or go
+ * between the two counts must not stand for one of the program's. */
 internal bool helper_is_last_thread(void) {
-  return load_relaxed(&initial_thread_ended) && os_thread_count() == 1 + os_thread_own_count();
+  unsigned own = os_thread_own_count();
+  return load_relaxed(&initial_thread_ended) && os_thread_count() == 1 + own && os_thread_own_count() == own;
 }
 
 internal uint32_t helper_step_ms(void) {

@@ -351,15 +351,26 @@ static void profile_opens(void) {
   cpu.used_from = os_cpu_process_ns();
 }
 
-static void cpu_fork_child(void) {
-  store_relaxed(&cpu_watched, 0);
-  bool busy = timers_lock();
-  uint64_t period = load_relaxed(&cpu_period);
+/* Under the lock, in a child of fork: all that there is is the parent's. */
+static void forget_parent(void) {
   os_purge(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
   cpu.places = cpu.threads = 0;
   cpu.watcher = 0;
   cpu.files = 0;
   profile_opens();
+}
+
+/* A signal handler that interrupted masu may fork, and the thread may have the lock: then there is no
+ * profile until it is started anew. */
+static void cpu_fork_child(void) {
+  uint64_t period = load_relaxed(&cpu_period);
+  store_relaxed(&cpu_watched, 0);
+  if (thread_busy) {
+    store_relaxed(&cpu_period, 0);
+    return;
+  }
+  bool busy = timers_lock();
+  forget_parent();
   if (period)
     timer_give(os_thread_id(), period);
   timers_unlock(busy);
@@ -375,6 +386,8 @@ static int cpu_prepare(void) {
       return ENOMEM;
     os_avoid_huge_pages(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
     profile_opens();
+  } else if (cpu.process != os_process_id()) {
+    forget_parent();
   }
   return os_cpu_handle(cpu_sample);
 }
@@ -424,39 +437,25 @@ PUBLIC void masu_cpu_stop(void) {
 
 static const pprof_type cpu_types[] = {{"samples", "count"}, {"cpu", "nanoseconds"}};
 
-typedef struct cpu_source {
-  pprof_source head;
-  cpu_stack *const *stacks; /* behind the last NULL */
-} cpu_source;
-
-static const void *next_cpu_stack(const pprof_source *source, const void *last, pprof_stack *stack) {
-  cpu_stack *const *at = last ? (cpu_stack *const *)last + 1 : ((const cpu_source *)source)->stacks;
-  cpu_stack *s = *at;
-  if (!s)
-    return NULL;
-  *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->thread,
-                         .value = {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
-  return at;
-}
-
 /* Those that there are now: more may come while they are written. */
-static void list_stacks(buffer *list) {
-  uintptr_t s;
-  for (size_t i = 0; i < CPU_BINS; i++)
-    if ((s = load_acquire(&cpu.table->bin[i])))
-      buffer_put(list, &s, sizeof s);
-  s = 0;
-  buffer_put(list, &s, sizeof s);
+static void copy_stacks(buffer *stacks) {
+  for (size_t i = 0; i < CPU_BINS; i++) {
+    cpu_stack *s = (cpu_stack *)load_acquire(&cpu.table->bin[i]);
+    if (!s)
+      continue;
+    pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->thread,
+                         .value = {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
+    buffer_put(stacks, &stack, sizeof stack);
+  }
 }
 
-static cpu_source source_make(const buffer *list, char *comment, size_t size) {
+static pprof_source source_make(const buffer *stacks, char *comment, size_t size) {
   bool busy = timers_lock();
   snprintf(comment, size, "used %llu ns, lost %llu samples", (unsigned long long)cpu_used(),
            (unsigned long long)load_relaxed(&cpu.table->lost));
-  cpu_source made = {{.types = cpu_types, .type_count = 2, .shown = "cpu", .period_type = cpu_types[1],
-                      .period = cpu.period, .started = cpu.started, .started_wall = cpu.started_wall,
-                      .now = os_now_ns(), .comment = comment, .next = next_cpu_stack},
-                     (cpu_stack *const *)(void *)list->at};
+  pprof_source made = {.types = cpu_types, .type_count = 2, .shown = "cpu", .period_type = cpu_types[1],
+                       .period = cpu.period, .started = cpu.started, .started_wall = cpu.started_wall,
+                       .now = os_now_ns(), .comment = comment, .stacks = stacks};
   timers_unlock(busy);
   return made;
 }
@@ -464,15 +463,12 @@ static cpu_source source_make(const buffer *list, char *comment, size_t size) {
 PUBLIC int masu_cpu_write(const char *path) {
   if (!cpu.table)
     return EINVAL;
-  buffer maps = {0}, list = {0}, out = {0};
+  buffer stacks = {0}, out = {0};
   char comment[80];
-  pprof_read_maps(&maps);
-  list_stacks(&list);
-  cpu_source source = source_make(&list, comment, sizeof comment);
-  bool done = !list.failed && pprof_encode(&source.head, &maps, &out);
-  int why = done ? os_file_write(path, out.at, out.size) : ENOMEM;
-  buffer_drop(&maps);
-  buffer_drop(&list);
+  copy_stacks(&stacks);
+  pprof_source source = source_make(&stacks, comment, sizeof comment);
+  int why = pprof_encode(&source, &out) ? os_file_write(path, out.at, out.size) : ENOMEM;
+  buffer_drop(&stacks);
   buffer_drop(&out);
   return why;
 }

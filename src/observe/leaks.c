@@ -37,6 +37,12 @@ typedef struct area {
   bool searched;   /* a thread's, as far as it is in use */
 } area;
 
+/* What is written of the leaks, once the locks are dropped: sites stay, and so do their stacks. */
+typedef struct leak_file {
+  buffer stacks;
+  uint64_t started, started_wall; /* ns */
+} leak_file;
+
 /* In a mapping of its own. */
 typedef struct leak_check {
   uint64_t since; /* ns: blocks that are older don't count */
@@ -50,7 +56,7 @@ typedef struct leak_check {
   size_t variables_most; /* bytes of a thread's variables that are not dynamic, at most */
   uintptr_t stack; /* of the calling thread, from here up */
   masu_leaks found;
-  buffer *file; /* to be filled; NULL: none is wanted */
+  leak_file *file; /* NULL: none is wanted */
   int why;
 } leak_check;
 
@@ -308,10 +314,9 @@ static void divide_lost(leak_check *c) {
 }
 
 static int search_held(leak_check *c) {
-  int probe = 1, read = 0;
   if (!note_areas(c))
     return c->areas.failed ? ENOMEM : ENOENT;
-  if (!os_read_memory(&probe, &read, sizeof read) || read != probe)
+  if (!os_reads_memory())
     return EPERM;
   note_all_own(c);
   if (c->own.failed || c->objects.failed)
@@ -345,35 +350,29 @@ static const pprof_type leak_types[] = {
 };
 
 /* Sites without a leak are left out. */
-static const void *next_leak(const pprof_source *source, const void *last, pprof_stack *stack) {
-  profile_table t = {0};
-  const profile_site *s = last ? ((const profile_site *)last)->next : profile_records(&t) ? t.all->sites : NULL;
-  (void)source;
-  while (s && s->direct.objects + s->indirect.objects <= 0)
-    s = s->next;
-  if (s)
-    *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
-                           .value = {s->direct.objects, s->direct.bytes, s->indirect.objects, s->indirect.bytes}};
-  return s;
+static void note_leaks(const leak_check *c, leak_file *file) {
+  file->started = c->table.all->started;
+  file->started_wall = c->table.all->started_wall;
+  for (const profile_site *s = c->table.all->sites; s; s = s->next) {
+    pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
+                         .value = {s->direct.objects, s->direct.bytes, s->indirect.objects, s->indirect.bytes}};
+    if (s->direct.objects + s->indirect.objects > 0)
+      buffer_put(&file->stacks, &stack, sizeof stack);
+  }
 }
 
-static bool encode_leaks(leak_check *c) {
+static bool encode_leaks(const leak_file *file, const masu_leaks *found, buffer *out) {
   char comment[200] = "";
-  if (c->found.unstopped)
+  if (found->unstopped)
     snprintf(comment, sizeof comment, "%zu threads could not be stopped: all memory that is not malloc's counts as their stacks",
-             c->found.unstopped);
-  else if (c->found.unrecorded)
+             found->unstopped);
+  else if (found->unrecorded)
     snprintf(comment, sizeof comment, "%zu blocks could not be recorded: what only they lead to counts as lost",
-             c->found.unrecorded);
+             found->unrecorded);
   const pprof_source source = {.types = leak_types, .type_count = sizeof leak_types / sizeof *leak_types,
-                               .shown = "direct_space", .started = c->table.all->started,
-                               .started_wall = c->table.all->started_wall, .now = os_now_ns(),
-                               .comment = *comment ? comment : NULL, .next = next_leak};
-  buffer maps = {0};
-  pprof_read_maps(&maps);
-  bool done = pprof_encode(&source, &maps, c->file);
-  buffer_drop(&maps);
-  return done;
+                               .shown = "direct_space", .started = file->started, .started_wall = file->started_wall,
+                               .now = os_now_ns(), .comment = *comment ? comment : NULL, .stacks = &file->stacks};
+  return pprof_encode(&source, out);
 }
 
 /* With all locks. */
@@ -388,7 +387,9 @@ static int check_locked(leak_check *c) {
   if (why)
     return why;
   sum_leaks(c);
-  return c->file && !encode_leaks(c) ? ENOMEM : 0;
+  if (c->file)
+    note_leaks(c, c->file);
+  return 0;
 }
 
 /* In dl_iterate_phdr, once. */
@@ -421,7 +422,7 @@ static NOINLINE int check_with_registers(leak_check *c) {
 }
 
 /* file NULL: none is wanted. */
-static int look_for_leaks(uint64_t since, masu_leaks *found, buffer *file) {
+static int look_for_leaks(uint64_t since, masu_leaks *found, leak_file *file) {
   size_t size = ROUND_UP(sizeof(leak_check), os_page());
   leak_check *c = thread_busy ? NULL : os_map(size, os_page());
   if (!c)
@@ -440,11 +441,13 @@ static int look_for_leaks(uint64_t since, masu_leaks *found, buffer *file) {
 }
 
 static int write_leaks(uint64_t since, const char *path, masu_leaks *found) {
-  buffer file = {0};
+  leak_file file = {0};
+  buffer out = {0};
   int why = look_for_leaks(since, found, &file);
   if (!why)
-    why = os_file_write(path, file.at, file.size);
-  buffer_drop(&file);
+    why = encode_leaks(&file, found, &out) ? os_file_write(path, out.at, out.size) : ENOMEM;
+  buffer_drop(&file.stacks);
+  buffer_drop(&out);
   return why;
 }
 
@@ -456,14 +459,6 @@ static struct {
   uint64_t interval; /* of the profiler, before the first of them */
 } leak_regions;
 
-static int open_region(void) {
-  bool busy = profiler_lock();
-  if (!leak_regions.open++)
-    leak_regions.interval = load_relaxed(&budget_interval);
-  profiler_unlock(busy);
-  return masu_profile_start(1);
-}
-
 static void close_region(void) {
   bool busy = profiler_lock();
   bool last = leak_regions.open == 1;
@@ -474,6 +469,17 @@ static void close_region(void) {
     masu_profile_start(interval);
   else if (last)
     masu_profile_stop();
+}
+
+static int open_region(void) {
+  bool busy = profiler_lock();
+  if (!leak_regions.open++)
+    leak_regions.interval = load_relaxed(&budget_interval);
+  profiler_unlock(busy);
+  int why = masu_profile_start(1);
+  if (why)
+    close_region();
+  return why;
 }
 
 /* What is in the hand would not be recorded. */
@@ -491,6 +497,8 @@ PUBLIC uint64_t masu_leaks_begin(void) {
 }
 
 PUBLIC int masu_leaks_end(uint64_t begun, masu_leaks *found, size_t size) {
+  if (thread_busy)
+    return EAGAIN;
   if (found && size != sizeof *found)
     return EINVAL;
   int why = found ? look_for_leaks(begun, found, NULL) : 0;

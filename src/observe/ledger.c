@@ -140,8 +140,10 @@ typedef struct walk {
     const account *whose;
     ledger_named *row;
   } places[PLACES];
-  /* The most blocks in use in one slab, of a heap and a class: what is in a hand comes from one. */
+  /* The most blocks in use in one slab, of a heap and a class: what is in a hand comes from one. In
+   * the row that sums up others, all of theirs. */
   uint32_t fullest[LEDGER_HEAPS][CLASS_COUNT];
+  uint64_t front_blocks;
 } walk;
 
 internal ledger *ledger_make(void) {
@@ -207,8 +209,7 @@ static void add_heap(heap *h, void *context) {
   }
   for (unsigned i = 0; i < FRONT_COUNT; i++) {
     uint64_t slices = load_relaxed(&h->hot.front[i]) & 0xffff, bytes = slices * SLICE_SIZE;
-    w->out.process.large_blocks -= slices != 0; /* nobody's block */
-    w->out.process.large -= bytes;
+    w->front_blocks += slices != 0;
     w->out.process.front += bytes;
     row->front += bytes;
   }
@@ -276,8 +277,16 @@ static void subtract_hands(walk *w, const heap *h) {
     w->out.process.slab_free += (uint64_t)count * class_size(c);
     w->out.heaps[heap_row(h)].free += (uint64_t)count * class_size(c);
     count_blocks(w, h, -count, class_size(c));
-    w->fullest[heap_row(h)][c] = 0;
+    if (heap_row(h) != LEDGER_HEAPS - 1)
+      w->fullest[heap_row(h)][c] = 0;
   }
+}
+
+/* Nobody's blocks, counted by their descriptors; a front may have got some since. */
+static void subtract_fronts(walk *w) {
+  masu_stats *p = &w->out.process;
+  p->large_blocks -= min_size(p->large_blocks, w->front_blocks);
+  p->large -= min_size(p->large, p->front);
 }
 
 /* ---- Sums ---- */
@@ -305,6 +314,7 @@ static uint64_t note_peak(uint64_t live) {
 static void sum_up(walk *w) {
   masu_stats *p = &w->out.process;
   supply_figures f = supply_figures_now();
+  subtract_fronts(w);
   p->live = p->large;
   p->blocks = p->large_blocks;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {

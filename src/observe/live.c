@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/inspect.h"
+#include "api/thread.h"
 #include "base/options.h"
 #include "heap/helper.h"
 #include "masu.h"
@@ -253,10 +254,13 @@ static void live_changed(void) {
   live_ring();
 }
 
+/* A signal handler that interrupted masu may fork, and the thread may have any lock: then there is no
+ * page until the option is set again. */
 static void live_fork_child(void) {
   store_relaxed(&live.page, NULL); /* the parent's */
   store_relaxed(&live_running, 0);
-  live_ensure();
+  if (!thread_busy)
+    live_ensure();
 }
 
 internal void live_start(void) {

@@ -10,8 +10,8 @@
  *     sequence is odd while the figures are written; equal and even before and after a
  *     copy says that the copy is whole
  *
- * A forked child has a page of its own; the parent's is not mapped in it. A program with
- * more rights than its user has none.
+ * A forked child has a page of its own, unless a signal handler forked it that had interrupted
+ * masu; the parent's is not mapped in it. A program with more rights than its user has none.
  *
  * Threads: masu-live writes the page, but for `asked` and the request, which are the
  * readers'. LOCK_FORMS guards which page there is.

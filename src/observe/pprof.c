@@ -163,10 +163,14 @@ static void sort_addresses(uintptr_t *a, size_t count) {
   }
 }
 
+static const pprof_stack *encoded_first(const pprof_source *p) { return (const void *)p->stacks->at; }
+static const pprof_stack *encoded_end(const pprof_source *p) {
+  return encoded_first(p) + p->stacks->size / sizeof(pprof_stack);
+}
+
 static bool collect_addresses(encoding *e, const pprof_source *p, buffer *all) {
-  pprof_stack s;
-  for (const void *at = NULL; (at = p->next(p, at, &s));)
-    buffer_put(all, s.frame, s.frame_count * sizeof *s.frame);
+  for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
+    buffer_put(all, s->frame, s->frame_count * sizeof *s->frame);
   if (all->failed)
     return false;
   e->address = (uintptr_t *)(void *)all->at;
@@ -358,26 +362,27 @@ static void put_head(encoding *e, const pprof_source *p) {
     put_number(e->out, PROFILE_COMMENT, text_string(e, p->comment));
 }
 
-internal bool pprof_encode(const pprof_source *p, const buffer *maps, buffer *out) {
-  buffer addresses = {0}, files = {0};
+internal bool pprof_encode(const pprof_source *p, buffer *out) {
+  buffer maps = {0}, addresses = {0}, files = {0};
   encoding e = {.out = out};
-  bool room = !maps->failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
+  pprof_read_maps(&maps);
+  bool room = !p->stacks->failed && !maps.failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
   e.files = (mapped_file *)(void *)files.at;
   if (room && collect_addresses(&e, p, &addresses)) {
     put_head(&e, p);
     e.thread_key = text_string(&e, "thread");
     e.heap_key = text_string(&e, "heap");
-    put_mappings(&e, maps);
+    put_mappings(&e, &maps);
     put_locations(&e);
-    pprof_stack s;
-    for (const void *at = NULL; (at = p->next(p, at, &s));)
-      put_sample(&e, p, &s);
+    for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
+      put_sample(&e, p, s);
   } else {
     out->failed = true;
   }
   out->failed |= e.message.failed || e.packed.failed;
   buffer_drop(&e.message);
   buffer_drop(&e.packed);
+  buffer_drop(&maps);
   buffer_drop(&addresses);
   buffer_drop(&files);
   return !out->failed;

@@ -43,12 +43,10 @@ typedef struct pprof_source {
   uint64_t period; /* 0: these are no samples, and have none */
   uint64_t started, started_wall, now; /* ns */
   const char *comment;                 /* NULL: none */
-  /* The stack behind that of `last`, which is what it returned before; NULL: the first.
-   * Returns NULL behind the last one. The same stacks each time. */
-  const void *(*next)(const struct pprof_source *source, const void *last, pprof_stack *stack);
+  const buffer *stacks;                /* one pprof_stack behind the other */
 } pprof_source;
 
-/* What is mapped where, for pprof_encode: the text of /proc/thread-self/maps, with a 0 at the end. */
+/* What is mapped where: the text of /proc/thread-self/maps, with a 0 at the end. */
 internal void pprof_read_maps(buffer *maps);
 /* A line of it. */
 typedef struct pprof_map {
@@ -60,7 +58,7 @@ typedef struct pprof_map {
 /* The first line; returns what is behind it. */
 internal const char *pprof_parse_map(const char *text, pprof_map *m);
 
-/* False: out of memory. */
-internal bool pprof_encode(const pprof_source *p, const buffer *maps, buffer *out);
+/* False: out of memory. Takes long, and asks the system: not with a lock. */
+internal bool pprof_encode(const pprof_source *p, buffer *out);
 
 #endif

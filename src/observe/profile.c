@@ -15,6 +15,7 @@
 #include "os/lock.h"
 #include "os/os.h"
 #include "os/report.h"
+#include "os/signals.h"
 #include "pages/meta.h"
 
 enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10 };
@@ -295,30 +296,29 @@ static const pprof_type heap_types[] = {
     {"inuse_age", "nanoseconds"},
 };
 
-static const void *next_site(const pprof_source *source, const void *last, pprof_stack *stack) {
-  const profile_site *s = last ? ((const profile_site *)last)->next : profiler.all.sites;
-  if (!s)
-    return NULL;
-  amount peak = profile_at_peak(&profiler.all, s);
-  *stack = (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
+/* Lock held. A site stays, and so do its stack and its labels. */
+static void copy_sites(buffer *stacks, uint64_t now) {
+  for (const profile_site *s = profiler.all.sites; s; s = s->next) {
+    amount peak = profile_at_peak(&profiler.all, s);
+    pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
                          .value = {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes, peak.objects,
-                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, source->now)}};
-  return s;
+                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, now)}};
+    buffer_put(stacks, &stack, sizeof stack);
+  }
 }
 
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
-  buffer maps = {0}, out = {0};
-  pprof_read_maps(&maps);
+  buffer stacks = {0}, out = {0};
   bool busy = profiler_lock();
   const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
                                .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
                                .started = profiler.all.started, .started_wall = profiler.all.started_wall,
-                               .now = os_now_ns(), .next = next_site};
-  bool done = pprof_encode(&source, &maps, &out);
+                               .now = os_now_ns(), .stacks = &stacks};
+  copy_sites(&stacks, source.now);
   profiler_unlock(busy);
-  int why = done ? put(path, out.at, out.size) : ENOMEM;
+  int why = pprof_encode(&source, &out) ? put(path, out.at, out.size) : ENOMEM;
   *size = out.size;
-  buffer_drop(&maps);
+  buffer_drop(&stacks);
   buffer_drop(&out);
   return why;
 }
@@ -413,8 +413,8 @@ static unsigned file_due(uint64_t now) {
 /* The process that got the signal and has not written since; 0: none. */
 static atomic_u32 signalled;
 
-static void profile_on_signal(int number) {
-  (void)number;
+static void profile_on_signal(int number, siginfo_t *info, void *context) {
+  (void)number, (void)info, (void)context;
   exchange_acq_rel(&signalled, (uint32_t)os_process_id());
   live_wake();
 }
@@ -430,7 +430,8 @@ internal void profile_write_if_signalled(void) {
 
 /* The program's own handler, if it sets one later, takes the place of this one. */
 static void listen_to_signal(int number) {
-  int why = os_signal_catch(number, profile_on_signal);
+  static taken_signal taken;
+  int why = signal_take(&taken, number, profile_on_signal, false);
   if (!why)
     live_wakes_by_signals();
   else

@@ -11,9 +11,10 @@
  *     a site's value at the peak: peak_* if it changed since, else what is in use now
  *     born of a site == sum over its records of when they were taken
  *
- * Threads: any; LOCK_SAMPLES guards it. No lock is held while a stack is walked or a file is
- * written. Files are written by the thread that allocates when one is due; what a signal or
- * another process asks for is written by masu-live, so also while the program sleeps.
+ * Threads: any; LOCK_SAMPLES guards it; sites are never freed, and only their values change. No
+ * lock is held while a stack is walked, or a file is made and written. Files are written by the
+ * thread that allocates when one is due; what a signal or another process asks for is written
+ * by masu-live, so also while the program sleeps.
  */
 #ifndef MASU_OBSERVE_PROFILE_H
 #define MASU_OBSERVE_PROFILE_H

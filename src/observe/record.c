@@ -566,7 +566,7 @@ internal void record_end(void) {
   if (with_stacks) {
     char path[sizeof here->path + 8];
     snprintf(path, sizeof path, "%.*s.maps", (int)(strlen(here->path) - 6), here->path);
-    os_file_copy("/proc/self/maps", path);
+    os_file_copy("/proc/thread-self/maps", path);
   }
   note_peak_resident();
   store_release(&here->head->ended, 1);

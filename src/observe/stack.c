@@ -364,7 +364,8 @@ static ALWAYS_INLINE bool to_caller(stack_walk *t, unwind_rule rule, stack_regis
 }
 
 /* From t->at, which is added. exact: 1 if its ip is that of the next instruction and no return
- * address, else 0; it is added as if it were one. False: there is a caller that no rule leads to. */
+ * address, else 0; it is added as if it were one. False: there is a caller that no rule leads to,
+ * or on another stack what it says could not be read. */
 static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
   stack_registers at = t->at;
   for (bool is_own = true; at.ip;) {
@@ -388,7 +389,7 @@ static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
     unwind_rule rule = rule_at(&t->object, at.ip, exact);
     if (UNLIKELY(rule.kind <= UNWIND_END))
       return rule.kind == UNWIND_END;
-    if (!to_caller(t, rule, &at)) /* other stacks can't be copied in some sandboxes */
+    if (!to_caller(t, rule, &at))
       return t->low != 0;
     exact = rule.kind == UNWIND_SIGNAL;
   }
@@ -404,6 +405,10 @@ static _Unwind_Reason_Code see_frame(struct _Unwind_Context *context, void *any)
   t->at = (stack_registers){_Unwind_GetIP(context), sp, _Unwind_GetGR(context, FRAME_POINTER)};
   return add_frame(t, t->at.ip) && moves ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
+
+/* It reads memory as it is, wherever the tables lead. On the thread's own stack they end; other stacks
+ * may have nothing behind them, so there it walks only if nothing can be copied, in some sandboxes. */
+static bool is_for_runtime(const stack_walk *t) { return t->low != 0 || !os_reads_memory(); }
 
 static NOINLINE void walk_by_runtime(stack_walk *t) {
   struct dl_find_object found;
@@ -424,7 +429,7 @@ internal NOINLINE size_t stack_capture(uintptr_t *frames, size_t most) {
   t.at = registers_here();
   if (HAS_RULES)
     find_own_stack(&t);
-  if (!HAS_RULES || !walk_by_rules(&t, 1)) {
+  if (!HAS_RULES || (!walk_by_rules(&t, 1) && is_for_runtime(&t))) {
     t = none;
     walk_by_runtime(&t);
   }

@@ -2,11 +2,11 @@
  *
  * On x86-64 with glibc 2.35 or later a walk goes by the rules of observe/unwind.h, which are
  * made from the tables of the code once for each return address, and kept. Where a rule can't
- * say it, the unwinder of the compiler's runtime (linked in) walks for stack_capture, by the
- * same tables, read anew each time. The caller of code without tables (compiled at run time) is found
- * by its frame pointer, as long as that is plausible. On other processors the unwinder
- * is all there is; with an older C library, where it would take the loader's lock, frame
- * pointers are.
+ * say it, the unwinder of the compiler's runtime (linked in) walks the thread's own stack for
+ * stack_capture, by the same tables, read anew each time; on other stacks the walk ends. The
+ * caller of code without tables (compiled at run time) is found by its frame pointer, as long
+ * as that is plausible. On other processors the unwinder is all there is; with an older C
+ * library, where it would take the loader's lock, frame pointers are.
  *
  * Threads: any. Call stack_capture with no lock held: the unwinder may allocate.
  */

@@ -174,31 +174,20 @@ internal bool os_move(void *p, size_t old_size, void *target, size_t new_size) {
   return remap(p, old_size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, target);
 }
 
-/* Second number of /proc/self/statm, in pages. */
+/* Second number of statm, in pages. What /proc/self says of memory is the initial thread's, and nothing
+ * once that has ended. */
 internal size_t os_resident(void) {
-  int saved = errno;
-  size_t pages = 0;
-  int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    char text[128];
-    long n = syscall(SYS_read, fd, text, sizeof text - 1);
-    syscall(SYS_close, fd);
-    text[n > 0 ? n : 0] = 0;
-    const char *second = strchr(text, ' ');
-    if (second)
-      pages = strtoul(second, NULL, 10);
-  }
-  errno = saved;
-  return pages * os_page();
+  char text[128];
+  int why;
+  text[os_file_read("/proc/thread-self/statm", text, sizeof text - 1, &why)] = 0;
+  const char *second = strchr(text, ' ');
+  return second ? strtoul(second, NULL, 10) * os_page() : 0;
 }
 
-/* VmHWM of /proc/self/status, in KiB. (What getrusage tells goes on over exec.) */
+/* In KiB. (What getrusage tells goes on over exec.) */
 internal size_t os_peak_resident(void) {
-  char text[4096];
-  int why;
-  text[os_file_read("/proc/self/status", text, sizeof text - 1, &why)] = 0;
-  const char *line = strstr(text, "\nVmHWM:");
-  return line ? strtoul(line + strlen("\nVmHWM:"), NULL, 10) * KIB : 0;
+  char kib[OS_STATUS_MOST];
+  return os_thread_status(os_thread_id(), "VmHWM", kib) ? 0 : strtoul(kib, NULL, 10) * KIB;
 }
 
 internal bool os_read_memory(const void *from, void *to, size_t size) {
@@ -209,6 +198,11 @@ internal bool os_read_memory(const void *from, void *to, size_t size) {
     done = syscall(SYS_process_vm_readv, os_thread_id(), &local, 1, &remote, 1, 0);
   errno = saved;
   return done == (long)size;
+}
+
+internal bool os_reads_memory(void) {
+  int probe = 1, read = 0;
+  return os_read_memory(&probe, &read, sizeof read) && read == probe;
 }
 
 /* The kernel reads a set of signals before it finds that it was not told what to do with it. */
@@ -338,25 +332,32 @@ internal size_t os_file_read(const char *path, void *to, size_t size, int *why) 
   return length;
 }
 
-/* Writes and closes it. 0 or an errno value. */
+/* 0 or an errno value. */
+static int write_all(int file, const char *data, size_t size) {
+  while (size) {
+    long n = syscall(SYS_write, file, data, size);
+    if (n == 0 || (n < 0 && errno != EINTR))
+      return n ? errno : EIO;
+    data += n > 0 ? n : 0;
+    size -= n > 0 ? (size_t)n : 0;
+  }
+  return 0;
+}
+
+/* Writes and closes it, which may be when a file server says that it has no room. 0 or an errno value. */
 static int fill_file(int file, const void *data, size_t size) {
-  size_t done = 0;
-  long n = may_be_as_long(size) ? 0 : -1;
-  for (; done < size && n >= 0; done += n > 0 ? (size_t)n : 0)
-    n = syscall(SYS_write, file, (const char *)data + done, size - done);
-  int why = n < 0 ? errno : 0;
-  syscall(SYS_close, file);
+  int why = may_be_as_long(size) ? write_all(file, data, size) : errno;
+  if (syscall(SYS_close, file) != 0 && !why)
+    why = errno;
   return why;
 }
 
+/* The thread's number keeps writers of the same file apart. */
 internal int os_file_write(const char *path, const void *data, size_t size) {
   char partial[4096];
   int saved = errno, why;
-  size_t length = strlen(path);
-  if (length + sizeof ".part" > sizeof partial)
+  if (snprintf(partial, sizeof partial, "%s.%u.part", path, os_thread_id()) >= (int)sizeof partial)
     return ENAMETOOLONG;
-  memcpy(partial, path, length);
-  memcpy(partial + length, ".part", sizeof ".part");
   int file = open_file_at(partial, O_WRONLY | O_CREAT | O_TRUNC);
   why = file < 0 ? errno : fill_file(file, data, size);
   if (!why && syscall(SYS_rename, partial, path) != 0)
@@ -388,9 +389,9 @@ internal void os_file_copy(const char *from, const char *to) {
   int saved = errno;
   char text[4096];
   int in = open_file_at(from, O_RDONLY), out = open_file_at(to, O_WRONLY | O_CREAT | O_EXCL);
-  for (long n = 1; in >= 0 && out >= 0 && n > 0;)
-    if ((n = syscall(SYS_read, in, text, sizeof text)) > 0)
-      n = syscall(SYS_write, out, text, n);
+  long n = 0;
+  while (in >= 0 && out >= 0 && (n = syscall(SYS_read, in, text, sizeof text)) > 0 && !write_all(out, text, (size_t)n))
+    ;
   if (in >= 0)
     syscall(SYS_close, in);
   if (out >= 0)
@@ -434,6 +435,12 @@ internal void os_sleep_ms(uint32_t ms) {
 static sigset_t signals_before;
 static atomic_u32 own_threads;
 
+/* It counts itself, when the system does already. */
+static void *own_thread(void *body) {
+  add_relaxed(&own_threads, 1);
+  return ((void *(*)(void *))body)(NULL);
+}
+
 /* With the default attributes if the small stack doesn't do: thread-local storage of
  * the program's libraries comes out of it. */
 static bool start_with_stack(void *(*body)(void *), size_t stack) {
@@ -443,7 +450,7 @@ static bool start_with_stack(void *(*body)(void *), size_t stack) {
     return false;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   bool started = (!stack || pthread_attr_setstacksize(&attributes, stack) == 0) &&
-                 pthread_create(&thread, &attributes, body, NULL) == 0;
+                 pthread_create(&thread, &attributes, own_thread, (void *)body) == 0;
   pthread_attr_destroy(&attributes);
   return started;
 }
@@ -454,10 +461,7 @@ internal bool os_thread_start(void *(*body)(void *)) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   signals_before = before;
-  add_relaxed(&own_threads, 1);
   bool started = start_with_stack(body, 1 * MIB) || start_with_stack(body, 0);
-  if (!started)
-    sub_relaxed(&own_threads, 1);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = saved;
   return started;
@@ -506,6 +510,34 @@ internal unsigned os_thread_count(void) {
   bool known = stat("/proc/self/task", &s) == 0 && s.st_nlink > 2;
   errno = saved;
   return known ? (unsigned)s.st_nlink - 2 : 0;
+}
+
+/* The file may be long, as the list of groups is in it: it is read in parts, and the end of each is kept,
+ * where a line may begin. */
+internal int os_thread_status(unsigned thread, const char *name, char *value) {
+  char path[64], label[OS_STATUS_MOST], text[4096] = "\n";
+  const char *line = NULL, *end = NULL;
+  int saved = errno;
+  size_t have = 1, length = (size_t)snprintf(label, sizeof label, "\n%s:\t", name);
+  snprintf(path, sizeof path, "/proc/self/task/%u/status", thread);
+  int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  long n = file;
+  while (n >= 0 && !end && (n = syscall(SYS_read, file, text + have, sizeof text - 1 - have)) > 0) {
+    have += (size_t)n;
+    text[have] = 0;
+    line = strstr(text, label);
+    end = line ? strchr(line + 1, '\n') : NULL;
+    size_t kept = end ? 0 : min_size(have, OS_STATUS_MOST);
+    memmove(text, text + have - kept, kept);
+    have = kept;
+  }
+  int why = n < 0 ? errno : end ? 0 : ENODATA;
+  if (end)
+    snprintf(value, OS_STATUS_MOST, "%.*s", (int)(end - line - length), line + length);
+  if (file >= 0)
+    syscall(SYS_close, file);
+  errno = saved;
+  return why;
 }
 
 typedef struct directory_entry {
@@ -588,48 +620,28 @@ internal const char *os_environment(const char *name) {
 }
 
 static int stderr_kept = -1;
+static struct stat stderr_was;
 
 /* Out of the way of programs that count on the lowest numbers. */
 internal void os_keep_stderr(void) {
   int saved = errno;
-  if (stderr_kept < 0)
+  if (stderr_kept < 0 && fstat(STDERR_FILENO, &stderr_was) == 0)
     stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
   errno = saved;
 }
 
+/* Programs close what they don't know of, and then another file of theirs may have the number. */
+static int stderr_file(void) {
+  struct stat now;
+  bool is_kept = stderr_kept >= 0 && fstat(stderr_kept, &now) == 0 && now.st_dev == stderr_was.st_dev &&
+                 now.st_ino == stderr_was.st_ino;
+  return is_kept ? stderr_kept : STDERR_FILENO;
+}
+
 internal void os_write_stderr(const char *text, size_t length) {
   int saved = errno;
-  int file = stderr_kept >= 0 ? stderr_kept : STDERR_FILENO;
-  while (length) {
-    long n = syscall(SYS_write, file, text, length);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      break;
-    text += n;
-    length -= (size_t)n;
-  }
+  write_all(stderr_file(), text, length);
   errno = saved;
-}
-
-static bool is_of_a_fault(int number) {
-  return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP ||
-         number == SIGSYS || number == SIGABRT;
-}
-
-internal int os_signal_catch(int number, void (*handler)(int number)) {
-  struct sigaction before, ours = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
-  int saved = errno, why = 0;
-  if (is_of_a_fault(number))
-    why = EINVAL;
-  else if (sigaction(number, NULL, &before) != 0)
-    why = errno;
-  else if (before.sa_handler != SIG_DFL)
-    why = EBUSY;
-  else if (sigaction(number, &ours, NULL) != 0)
-    why = errno;
-  errno = saved;
-  return why;
 }
 
 internal int os_process_id(void) { return (int)getpid(); }

@@ -3,13 +3,12 @@
 #include "os/os.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "os/signals.h"
 
 /* As the kernel numbers the clocks of threads; those of processes lack the 4. */
 static clockid_t thread_clock(unsigned thread) { return (clockid_t)(~thread << 3 | 4 | 2); }
@@ -60,13 +59,8 @@ static bool timer_is_set(int timer) {
 }
 
 static bool timer_signal_is_pending(unsigned thread) {
-  static const char label[] = "\nSigPnd:";
-  char path[64], text[4096];
-  int why;
-  snprintf(path, sizeof path, "/proc/self/task/%u/status", thread);
-  text[os_file_read(path, text, sizeof text - 1, &why)] = 0;
-  const char *pending = strstr(text, label);
-  return pending && strtoull(pending + sizeof label - 1, NULL, 16) >> (CPU_SIGNAL - 1) & 1;
+  char pending[OS_STATUS_MOST];
+  return !os_thread_status(thread, "SigPnd", pending) && strtoull(pending, NULL, 16) >> (CPU_SIGNAL - 1) & 1;
 }
 
 internal bool os_cpu_timer_waits(int timer, unsigned thread) {
@@ -74,7 +68,7 @@ internal bool os_cpu_timer_waits(int timer, unsigned thread) {
 }
 
 static os_cpu_handler *cpu_handler;
-static struct sigaction before_cpu_signal;
+static taken_signal cpu_signal;
 
 static void on_cpu_signal(int number, siginfo_t *info, void *context) {
   int saved = errno;
@@ -84,38 +78,11 @@ static void on_cpu_signal(int number, siginfo_t *info, void *context) {
   errno = saved;
 }
 
-internal bool os_cpu_is_handled(void) {
-  int saved = errno;
-  struct sigaction now;
-  bool ours = sigaction(CPU_SIGNAL, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_cpu_signal;
-  errno = saved;
-  return ours;
-}
+internal bool os_cpu_is_handled(void) { return signal_is_ours(&cpu_signal); }
 
-/* On the program's alternate stack, where a thread has one: its own may be small, or at its
- * end. With all signals blocked: a handler that leaves by longjmp would take ours along. */
 internal int os_cpu_handle(os_cpu_handler *handler) {
-  int saved = errno, why = 0;
-  struct sigaction now, ours = {.sa_sigaction = on_cpu_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
-  sigfillset(&ours.sa_mask);
-  if (os_cpu_is_handled())
-    return 0;
-  if (sigaction(CPU_SIGNAL, NULL, &now) != 0) {
-    why = errno;
-  } else if ((now.sa_flags & SA_SIGINFO) || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)) {
-    why = EBUSY;
-  } else {
-    cpu_handler = handler;
-    before_cpu_signal = now;
-    why = sigaction(CPU_SIGNAL, &ours, NULL) == 0 ? 0 : errno;
-  }
-  errno = saved;
-  return why;
+  cpu_handler = handler;
+  return signal_take(&cpu_signal, CPU_SIGNAL, on_cpu_signal, true);
 }
 
-internal void os_cpu_handle_no_more(void) {
-  int saved = errno;
-  if (os_cpu_is_handled())
-    sigaction(CPU_SIGNAL, &before_cpu_signal, NULL);
-  errno = saved;
-}
+internal void os_cpu_handle_no_more(void) { signal_give_back(&cpu_signal); }

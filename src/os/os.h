@@ -64,6 +64,8 @@ internal void os_keep_from_fork(void *p, size_t size);
 internal bool os_clear_on_fork(void *p, size_t size);
 /* Copies memory of this process that may not be there. False: not all of it is. */
 internal bool os_read_memory(const void *from, void *to, size_t size);
+/* Does the system copy any at all? In some sandboxes it does not. */
+internal bool os_reads_memory(void);
 /* Can these eight bytes be read? They lie in one page. */
 internal bool os_is_readable(const void *p);
 /* Is the address space or the data segment of this process limited? */
@@ -110,12 +112,16 @@ internal bool os_thread_is_initial(void);
 internal unsigned os_thread_id(void);
 /* Number of threads of this process, ended but unwaited ones included; 0: unknown. */
 internal unsigned os_thread_count(void);
-/* How many of them os_thread_start made. */
+/* How many of them os_thread_start made; never more than there are. */
 internal unsigned os_thread_own_count(void);
 
 /* Calls `see` for each thread of the process, as the system numbers them. False: not all of
  * them could be read. */
 internal bool os_threads_each(void (*see)(unsigned thread));
+/* For the rest of this folder: what Linux says of a thread under that name, in the OS_STATUS_MOST
+ * bytes of value, which is enough for both. 0 or an errno value; ENOENT or ESRCH: it has ended. */
+enum { OS_STATUS_MOST = 64 };
+internal int os_thread_status(unsigned thread, const char *name, char *value);
 
 /* ---- CPU time ---- */
 
@@ -154,8 +160,8 @@ internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *
 /* Reads up to `size` bytes from the start; so many were there. If it can't be read, *why
  * is an errno value, else 0. */
 internal size_t os_file_read(const char *path, void *to, size_t size, int *why);
-/* Writes a file, whole or not at all: what was there before is replaced at the end. 0 or an
- * errno value. */
+/* Writes a file, whole or not at all: what was there before is replaced at the end. Of several
+ * threads' files at once the last one stays. 0 or an errno value. */
 internal int os_file_write(const char *path, const void *data, size_t size);
 /* The same where no file must be, also no link; mode 0600. What can't be written whole is removed. */
 internal int os_file_write_new(const char *path, const void *data, size_t size);
@@ -180,17 +186,14 @@ internal bool os_is_secure(void);
 /* False: neither the C library nor os_process_start has come so far. */
 internal bool os_environment_is_known(void);
 internal void os_write_stderr(const char *text, size_t length);
-/* Programs close stderr before they end: keeps it open for what is written then. */
+/* Programs close stderr before they end: keeps it open for what is written then, unless they
+ * close whatever is open. */
 internal void os_keep_stderr(void);
 internal const char *os_program_name(void);
 /* Where the program's loader was mapped; 0: it has none. */
 internal uintptr_t os_loader_base(void);
 /* Before the C library knows them itself: what the process was started with. */
 internal void os_process_start(char **arguments, char **environment);
-/* Has the handler called on that signal, on the alternate stack if there is one; interrupted
- * system calls go on. 0 or an errno value: EBUSY if somebody handles or ignores it, EINVAL if
- * there is no such signal, none that can be caught, or one by which a thread hears of its own faults. */
-internal int os_signal_catch(int number, void (*handler)(int number));
 internal int os_process_id(void);
 internal unsigned os_user_id(void);
 /* When this process was started, in the system's ticks since it booted: with its number the

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/signals.h"
 
 /* Milliseconds. A thread that has the signal blocked for BLOCKED_MS keeps it so. */
 enum { POLL_MS = 5, TASK_LOOK_MS = 50, BLOCKED_MS = 300, ANSWER_MS = 3000, WHOLE_MS = 10000 };
@@ -43,8 +43,7 @@ static struct {
   _Atomic(stop_slot *) slots;
   atomic_u32 count;
   size_t room, left_out;
-  int number; /* of the signal; 0: none was needed so far */
-  struct sigaction before;
+  taken_signal signal; /* none is while nobody needed one */
 } stops;
 
 /* ---- In the threads that are held ---- */
@@ -95,31 +94,21 @@ static void stop_here(int number, siginfo_t *info, void *context) {
 
 /* The highest real-time signal that nobody handles or ignores. */
 static void catch_signal(void) {
-  struct sigaction ours = {.sa_sigaction = stop_here, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
-  sigfillset(&ours.sa_mask);
-  for (int n = SIGRTMAX - 1; n >= SIGRTMIN && !stops.number; n--)
-    if (sigaction(n, NULL, &stops.before) == 0 && stops.before.sa_handler == SIG_DFL &&
-        sigaction(n, &ours, NULL) == 0)
-      stops.number = n;
-}
-
-/* A signal that is ignored is pending no more: by default it would end the program, where a
- * thread lets it through later. */
-static void release_signal(void) {
-  struct sigaction ignore = {.sa_handler = SIG_IGN};
-  if (!stops.number)
-    return;
-  sigaction(stops.number, &ignore, NULL);
-  sigaction(stops.number, &stops.before, NULL);
-  stops.number = 0;
+  int n = SIGRTMAX - 1;
+  while (n >= SIGRTMIN && signal_take(&stops.signal, n, stop_here, false) != 0)
+    n--;
 }
 
 /* ---- Finding threads ---- */
 
 typedef enum thread_mood { THREAD_GONE, THREAD_DONE, THREAD_OWN, THREAD_DEAF, THREAD_OPEN } thread_mood;
 
-/* One that waits for signals by sigwait must not get ours, which would be one of those. It has them
- * blocked, but does not seem so while it waits. */
+static bool seems_open(unsigned id) {
+  char blocked[OS_STATUS_MOST];
+  return os_thread_status(id, "SigBlk", blocked) != 0 ||
+         !(strtoull(blocked, NULL, 16) >> (stops.signal.number - 1) & 1);
+}
+
 static bool waits_for_signals(unsigned id) {
   char path[64], text[256];
   int why;
@@ -128,20 +117,18 @@ static bool waits_for_signals(unsigned id) {
   return strtoul(text, NULL, 10) == SYS_rt_sigtimedwait;
 }
 
+/* One that waits for signals by sigwait must not get ours, which would be one of those. It has them
+ * blocked, but seems open while it waits; it may begin or end that between two looks. */
 static thread_mood look_at(unsigned id) {
-  char path[64], text[4096];
-  int why;
-  snprintf(path, sizeof path, "/proc/self/task/%u/status", id);
-  text[os_file_read(path, text, sizeof text - 1, &why)] = 0;
-  const char *state = strstr(text, "\nState:\t"), *blocked = strstr(text, "\nSigBlk:\t");
+  char value[OS_STATUS_MOST];
+  int why = os_thread_status(id, "State", value);
   if (why == ENOENT || why == ESRCH)
     return THREAD_GONE;
-  if (state && (state[8] == 'Z' || state[8] == 'X')) /* stays, if it is the initial one */
+  if (!why && (*value == 'Z' || *value == 'X')) /* stays, if it is the initial one */
     return THREAD_DONE;
-  if (stops.number && (!blocked || !(strtoull(blocked + 9, NULL, 16) >> (stops.number - 1) & 1)) &&
-      !waits_for_signals(id))
+  if (signal_is_ours(&stops.signal) && seems_open(id) && !waits_for_signals(id) && seems_open(id))
     return THREAD_OPEN;
-  return strncmp(text, "Name:\tmasu-", 11) ? THREAD_DEAF : THREAD_OWN;
+  return os_thread_status(id, "Name", value) != 0 || strncmp(value, "masu-", 5) != 0 ? THREAD_DEAF : THREAD_OWN;
 }
 
 static bool is_known(unsigned id) {
@@ -161,7 +148,7 @@ static void add_slot(unsigned id) {
     stops.left_out++;
     return;
   }
-  if (!stops.number)
+  if (!stops.signal.number)
     catch_signal();
   stop_slot *slot = &slots[i];
   slot->state = STOP_NEW;
@@ -209,7 +196,7 @@ static stop_state give_up(stop_slot *slot) {
 }
 
 static stop_state send_signal(const stop_slot *slot, uint64_t waited) {
-  if (syscall(SYS_tgkill, os_process_id(), slot->where.id, stops.number) == 0)
+  if (syscall(SYS_tgkill, os_process_id(), slot->where.id, stops.signal.number) == 0)
     return STOP_SENT;
   if (errno == ESRCH)
     return STOP_ENDED;
@@ -319,7 +306,7 @@ internal void stop_end(void) {
   if (round & 1) {
     store_release(&stops.round, round + 1);
     os_wake_all(&stops.round);
-    release_signal();
+    signal_give_back(&stops.signal);
   }
   errno = saved;
 }

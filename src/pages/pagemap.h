@@ -6,8 +6,8 @@
  *
  * An entry that is not MAP_NONE says that the whole slice is masu's. The tag tells
  * a thread in one compare whether the slab is its own. The map has two levels: a
- * static top with one word per 4 GiB, and leaves of 512 KiB made when needed and
- * kept. A leaf's address is stored minus the offset of its first slice, so that
+ * static top with one word per 4 GiB, and leaves of 512 KiB and a page made when needed
+ * and kept. A leaf's address is stored minus the offset of its first slice, so that
  * the full slice number indexes it.
  *
  *     top[a >> 32] == 0  or  top[a >> 32] + (a >> 16) * 8 is the entry of a
@@ -72,9 +72,9 @@ static inline map_entry map_get(const void *p) {
 
 /* Makes the leaves for a range; false: no memory. Needed before map_set there. */
 internal bool map_prepare(const void *start, size_t size);
-/* Calls visit with the entries there are, in order; it says how many slices, at least 1,
- * it has seen to. Any thread, while entries may change. Returns the bytes of the map's
- * leaves that are resident. */
+/* Calls visit with the entries there are, in order, resident or swapped out; it says how many
+ * slices, at least 1, it has seen to. Any thread, while entries may change. Returns the bytes
+ * of the map's leaves that are resident. */
 internal size_t map_for_each(size_t (*visit)(char *start, map_entry entry, void *context),
                              void *context);
 /* start: a multiple of the slice size; slices >= 1. */

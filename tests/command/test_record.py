@@ -22,6 +22,7 @@ from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
 HEADER, FRAME = 16, 24
+MAPS = 3  # a kind of frame
 
 CALLS = r"""
 #include <malloc.h>
@@ -240,6 +241,35 @@ def test_stacks(masu, calls, tmp_path):
     result = masu("record", "--stacks", "-o", trace, "--", calls)
     assert result.returncode == 7, result.stderr
     assert summary(masu, trace)["by_kind"]["aligned_alloc"] == 1000
+
+
+def test_stacks_of_a_program_that_goes_on_without_its_initial_thread(masu, compile_program, tmp_path):
+    program = compile_program(
+        r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void *goes_on(void *initial) {
+  pthread_join((pthread_t)initial, NULL);
+  for (int c = 0; c != EOF;) { /* it has its memory a moment longer */
+    FILE *maps = fopen("/proc/self/maps", "r");
+    c = maps ? getc(maps) : EOF;
+    if (maps) fclose(maps);
+  }
+  exit(0);
+}
+int main(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, goes_on, (void *)pthread_self())) return 1;
+  pthread_exit(NULL);
+}
+""",
+        "-pthread",
+    )
+    trace = tmp_path / "it.trace"
+    assert masu("record", "--stacks", "-o", trace, "--", program).returncode == 0
+    data = trace.read_bytes()
+    assert MAPS in [data[at + 4] for at in frames(data)]
 
 
 # ---- Ends of all kinds ----

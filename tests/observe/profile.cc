@@ -265,8 +265,8 @@ TEST(Profile, SignalHandlersMayFreeSamples) {
   signal(SIGALRM, SIG_DFL);
 }
 
-/* The thread that forks has no heap: in the child it takes that of one of the threads that
- * fork cut off, as likely as not while a sample of theirs was being taken. */
+/* The thread that forks has no heap: in the child it takes the oldest of those that fork cut
+ * off, which is this thread's, as likely as not while a sample of its was being taken. */
 TEST(Profile, GoesOnInAForkedChild) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
@@ -276,7 +276,7 @@ TEST(Profile, GoesOnInAForkedChild) {
       while (!stop)
         masu_free(masu_malloc(100));
     });
-  std::thread([] {
+  std::thread forks([&] {
     for (int i = 0; i < 30; i++) {
       pid_t child = fork();
       if (child == 0) {
@@ -285,12 +285,15 @@ TEST(Profile, GoesOnInAForkedChild) {
           masu_free(masu_malloc(100));
         _exit(read_profile().samples > before + 50 ? 0 : 1);
       }
-      int status;
-      ASSERT_EQ(waitpid(child, &status, 0), child);
+      int status = -1;
+      EXPECT_EQ(waitpid(child, &status, 0), child);
       EXPECT_EQ(status, 0);
     }
-  }).join();
-  stop = true;
+    stop = true;
+  });
+  while (!stop)
+    masu_free(masu_malloc(100));
+  forks.join();
   for (auto &t : threads)
     t.join();
   masu_profile_stop();

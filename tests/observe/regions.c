@@ -3,9 +3,11 @@
 #include <masu/leaks.h>
 #include <masu/profile.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define REQUIRE(condition)                                        \
   do {                                                            \
@@ -39,9 +41,23 @@ static void takes_and_frees(int times) {
     masu_free(masu_malloc(64));
 }
 
+/* One that can't be opened is not open. */
+static void no_memory_for_records(void) {
+  struct rlimit before, none;
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  none = before;
+  none.rlim_cur = 1 << 16;
+  REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
+  uint64_t begun = masu_leaks_begin();
+  int why = errno;
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  REQUIRE(begun == 0 && why == ENOMEM);
+}
+
 int main(void) {
   masu_leaks found;
   REQUIRE(masu_leaks_end(1, &found, sizeof found) != 0); /* nothing was ever recorded */
+  no_memory_for_records();
   takes_and_frees(100);
   global = masu_malloc(64); /* the rest of the slab is in the hand */
   masu_free(global);

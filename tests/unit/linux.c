@@ -1,10 +1,13 @@
 /* The contract of os/os.h, on the platform that this machine has. */
 #include "unit.h"
 
+#include <dlfcn.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/stat.h>
 
 #include "os/os.h"
+#include "trap.h"
 
 static size_t page; /* of the system */
 
@@ -362,6 +365,16 @@ static void *look_around(void *argument) {
   return NULL;
 }
 
+/* The thread is there after this. */
+static unsigned own_before;
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
+  static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  own_before = os_thread_own_count();
+  if (!next)
+    *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+  return next(thread, attributes, body, argument);
+}
+
 static void a_thread_of_our_own(void **state) {
   sigset_t one, before, after;
   (void)state;
@@ -380,6 +393,7 @@ static void a_thread_of_our_own(void **state) {
   assert_int_equal(seen.detached, PTHREAD_CREATE_DETACHED);
   assert_false(seen.initial);
   assert_int_equal(seen.threads, threads + 1);
+  assert_int_equal(own_before, 0);
   assert_int_equal(seen.own, 1);
   assert_int_equal(os_thread_own_count(), 0);
   assert_int_not_equal(seen.id, os_thread_id());
@@ -407,6 +421,61 @@ static void resident_pages_of_a_range(void **state) {
   assert_int_equal(os_resident_in(p + os_page(), size - 2 * os_page()), os_page());
   os_unmap(p, size);
   assert_int_equal(os_resident_in(p, size), 0);
+}
+
+/* ---- Without the initial thread ---- */
+
+static void *look_when_alone(void *initial) {
+  char c;
+  int why;
+  pthread_join(*(pthread_t *)initial, NULL);
+  while (os_file_read("/proc/self/maps", &c, 1, &why)) /* it has its memory a moment longer */
+    sched_yield();
+  REQUIRE(os_resident() > 0);
+  REQUIRE(os_peak_resident() > 0);
+  _exit(0);
+}
+
+static void end_the_initial_thread(void) {
+  static pthread_t self, other;
+  self = pthread_self();
+  REQUIRE(pthread_create(&other, NULL, look_when_alone, &self) == 0);
+  pthread_exit(NULL);
+}
+
+static void residence_without_the_initial_thread(void **state) {
+  (void)state;
+#ifdef __SANITIZE_THREAD__ /* which forbids threads in the child */
+  skip();
+#endif
+  in_child(end_the_initial_thread);
+}
+
+/* ---- What the system says of threads ---- */
+
+/* However long the list of groups is, and wherever the parts end that are read. */
+static void with_many_groups(void) {
+  enum { LEAST = 250, MOST = 420 };
+  static gid_t groups[MOST];
+  char blocked[OS_STATUS_MOST];
+  for (gid_t i = 0; i < MOST; i++)
+    groups[i] = 4000000000 + i;
+  for (size_t count = LEAST; count <= MOST && setgroups(count, groups) == 0; count++) {
+    REQUIRE(os_peak_resident() > 0);
+    REQUIRE(os_thread_status(os_thread_id(), "SigBlk", blocked) == 0 && strlen(blocked) == 16);
+  }
+}
+
+static void a_long_status(void **state) {
+  char value[OS_STATUS_MOST];
+  (void)state;
+  errno = 77;
+  assert_int_equal(os_thread_status(os_thread_id(), "Name", value), 0);
+  assert_memory_equal(value, program_invocation_short_name, min_size(strlen(program_invocation_short_name), 15));
+  assert_int_equal(os_thread_status(os_thread_id(), "Nam", value), ENODATA);
+  assert_int_equal(os_thread_status(0x3fffff, "Name", value), ENOENT);
+  assert_int_equal(errno, 77);
+  in_child(with_many_groups);
 }
 
 /* ---- Process ---- */
@@ -467,8 +536,9 @@ static void use_cpu(uint64_t until) {
     ;
 }
 
-/* Once, as much CPU time later; what fires while it is blocked waits. */
+/* Once, as much CPU time later; what fires while it is blocked waits, and what others send is not ours. */
 static void a_timer_on_cpu_time(void **state) {
+  const union sigval mark = {.sival_ptr = &marker};
   sigset_t urgent;
   (void)state;
 #ifdef __SANITIZE_THREAD__ /* which holds signals back */
@@ -479,6 +549,8 @@ static void a_timer_on_cpu_time(void **state) {
   assert_int_equal(os_cpu_handle(on_timer), 0);
   assert_true(os_cpu_is_handled());
   assert_int_equal(os_cpu_handle(on_timer), 0);
+  assert_int_equal(sigqueue(getpid(), SIGURG, mark), 0);
+  assert_int_equal(fired, 0);
   int timer = os_cpu_timer_make(os_thread_id(), &marker);
   assert_true(timer >= 0);
   uint64_t now = os_cpu_ns(os_thread_id());
@@ -564,6 +636,40 @@ static void writing_to_stderr(void **state) {
     assert_int_equal((unsigned char)read_back[i], i % 251);
 }
 
+static int file_of_its_own(const char *name) {
+  return (int)syscall(SYS_memfd_create, name, 0);
+}
+
+static size_t length_of(int file) {
+  struct stat s;
+  REQUIRE(fstat(file, &s) == 0);
+  return (size_t)s.st_size;
+}
+
+/* As daemons do: everything is closed, and numbers are given to other files. */
+static void close_and_open(void) {
+  int first = file_of_its_own("first"), kept = 100;
+  REQUIRE(dup2(first, STDERR_FILENO) == STDERR_FILENO);
+  os_keep_stderr();
+  while (fcntl(kept, F_GETFD) < 0)
+    kept++;
+  close(STDERR_FILENO);
+  os_write_stderr("one", 3);
+  int second = file_of_its_own("second");
+  REQUIRE(second == STDERR_FILENO && length_of(first) == 3 && length_of(second) == 0);
+  REQUIRE(close_range(100, ~0U, 0) == 0);
+  os_write_stderr("four", 4);
+  int third = file_of_its_own("third");
+  REQUIRE(dup2(third, kept) == kept);
+  os_write_stderr("five5", 5);
+  REQUIRE(length_of(first) == 3 && length_of(second) == 9 && length_of(third) == 0);
+}
+
+static void stderr_is_no_other_file(void **state) {
+  (void)state;
+  in_child(close_and_open);
+}
+
 /* ---- Files ---- */
 
 static char files_folder[] = "/tmp/masu-linux-XXXXXX";
@@ -600,6 +706,51 @@ static void a_new_file_takes_nothings_place(void **state) {
   unlink(in_folder("link"));
 }
 
+/* While the first write is under way another thread writes the same file; then it is interrupted. */
+static char written_by_two[64];
+static atomic_u32 writes, close_fails;
+
+static void *writes_as_well(void *unused) {
+  REQUIRE(os_file_write(written_by_two, "second", 6) == 0);
+  return unused;
+}
+
+static long write_and_close(long number, const long *arguments) {
+  pthread_t other;
+  if (number == SYS_close) {
+    syscall(SYS_close_range, arguments[0], arguments[0], 0);
+    return load_relaxed(&close_fails) ? -EIO : 0;
+  }
+  if (add_relaxed(&writes, 1) == 0) {
+    REQUIRE(pthread_create(&other, NULL, writes_as_well, NULL) == 0 && pthread_join(other, NULL) == 0);
+    return -EINTR;
+  }
+  struct iovec part = {(void *)arguments[1], (size_t)arguments[2]};
+  long n = syscall(SYS_writev, arguments[0], &part, 1);
+  return n < 0 ? -errno : n;
+}
+
+static void write_with_interruptions(void) {
+  snprintf(written_by_two, sizeof written_by_two, "%s", in_folder("one"));
+  trap_calls(SYS_write, SYS_close, write_and_close);
+  REQUIRE(os_file_write(written_by_two, "first", 5) == 0);
+  REQUIRE(load_relaxed(&writes) == 3 && holds("one", "first"));
+  store_relaxed(&close_fails, 1);
+  REQUIRE(os_file_write(written_by_two, "third", 5) == EIO);
+  REQUIRE(os_file_write_new(in_folder("two"), "third", 5) == EIO);
+}
+
+static void a_file_is_whole_or_as_it_was(void **state) {
+  struct stat s;
+  (void)state;
+#ifdef __SANITIZE_THREAD__ /* which holds signals back */
+  skip();
+#endif
+  in_child(write_with_interruptions);
+  assert_true(holds("one", "first"));
+  assert_int_not_equal(stat(in_folder("two"), &s), 0);
+}
+
 /* The signal would end the process. */
 static void write_beyond(void) {
   struct rlimit limit = {10, RLIM_INFINITY};
@@ -618,7 +769,6 @@ static void beyond_the_limit_of_files_nothing_is_written(void **state) {
   assert_true(holds("one", "first"));
   assert_true(holds("three", "as it may"));
   assert_int_not_equal(stat(in_folder("two"), &s), 0);
-  assert_int_not_equal(stat(in_folder("one.part"), &s), 0);
 }
 
 static int make_folder(void **state) {
@@ -631,30 +781,6 @@ static int remove_folder(void **state) {
   unlink(in_folder("one"));
   unlink(in_folder("three"));
   return rmdir(files_folder);
-}
-
-/* ---- Signals ---- */
-
-static volatile sig_atomic_t signal_caught;
-static void note_signal(int number) { signal_caught = number; }
-
-static void catch_signals(void) {
-  static const int never[] = {0, 65, SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGABRT};
-  errno = 77;
-  for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-    REQUIRE(os_signal_catch(never[i], note_signal) == EINVAL);
-  signal(SIGUSR2, SIG_IGN);
-  REQUIRE(os_signal_catch(SIGUSR2, note_signal) == EBUSY);
-  REQUIRE(raise(SIGUSR2) == 0 && !signal_caught);
-  REQUIRE(os_signal_catch(SIGUSR1, note_signal) == 0);
-  REQUIRE(raise(SIGUSR1) == 0 && signal_caught == SIGUSR1);
-  REQUIRE(os_signal_catch(SIGUSR1, note_signal) == EBUSY);
-  REQUIRE(errno == 77);
-}
-
-static void a_signal_is_caught_if_nobody_else_does(void **state) {
-  (void)state;
-  in_child(catch_signals);
 }
 
 int main(void) {
@@ -678,15 +804,18 @@ int main(void) {
       cmocka_unit_test(waiting_ends_by_itself),
       cmocka_unit_test(a_thread_of_our_own),
       cmocka_unit_test(resident_pages_of_a_range),
+      cmocka_unit_test(residence_without_the_initial_thread),
+      cmocka_unit_test(a_long_status),
       cmocka_unit_test(the_environment),
       cmocka_unit_test(every_thread_is_seen),
       cmocka_unit_test(a_timer_on_cpu_time),
       cmocka_unit_test(no_timer_for_a_thread_that_is_not_there),
       cmocka_unit_test(the_programs_handler_stays),
       cmocka_unit_test(writing_to_stderr),
+      cmocka_unit_test(stderr_is_no_other_file),
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
+      cmocka_unit_test(a_file_is_whole_or_as_it_was),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
-      cmocka_unit_test(a_signal_is_caught_if_nobody_else_does),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,6 +1,7 @@
 #include "unit.h"
 
 #include "pages/pagemap.h"
+#include "trap.h"
 
 /* The map only names addresses, it never touches them: these need not exist. */
 #define LEAF ((uintptr_t)1 << MAP_LEAF_SHIFT) /* what one leaf covers: 4 GiB */
@@ -165,6 +166,55 @@ static void one_leaf_for_all(void **state) {
                        map_entry_of(descriptors[id], (map_tag)(id + 10)));
 }
 
+/* ---- All entries ---- */
+
+static size_t count_entry(char *start, map_entry entry, void *count) {
+  (void)start, (void)entry;
+  ++*(size_t *)count;
+  return 1;
+}
+
+static long nothing_is_resident(long number, const long *arguments) {
+  (void)number;
+  memset((void *)arguments[2], 0, (size_t)arguments[1] / os_page());
+  return 0;
+}
+
+static size_t entries;
+
+static void look_when_swapped_out(void) {
+  size_t count = 0;
+  trap_calls(SYS_mincore, SYS_mincore, nothing_is_resident);
+  REQUIRE(map_for_each(count_entry, &count) == 0);
+  REQUIRE(count == entries);
+}
+
+/* Also those that are not resident; and to look makes nothing resident. */
+static void all_entries_are_visited(void **state) {
+  char *some[] = {address(1100, 0), address(1100, 40 * MIB), address(1102, -(intptr_t)SLICE_SIZE)};
+  size_t before = 0, count = 0;
+  (void)state;
+  map_for_each(count_entry, &count); /* also of leaves in which nothing was ever entered */
+  size_t at_first = map_for_each(count_entry, &before);
+  count = 0;
+  for (size_t i = 0; i < 3; i++) {
+    assert_true(map_prepare(some[i], SLICE_SIZE));
+    map_set(some[i], 1, map_entry_of(descriptors[i], 10));
+  }
+  size_t resident = map_for_each(count_entry, &entries);
+  assert_int_equal(entries, before + 3);
+  if (!SANITIZED)
+    assert_int_equal(resident, at_first + 5 * os_page()); /* three of entries, two of what was written */
+  assert_int_equal(map_for_each(count_entry, &count), resident);
+#ifdef __SANITIZE_THREAD__ /* which holds signals back */
+  (void)look_when_swapped_out;
+#else
+  in_child(look_when_swapped_out);
+#endif
+  for (size_t i = 0; i < 3; i++)
+    map_set(some[i], 1, MAP_NONE);
+}
+
 /* ---- Short of memory ---- */
 
 static void run_out(void) {
@@ -194,6 +244,7 @@ int main(void) {
       cmocka_unit_test(the_ends_of_the_address_space),
       cmocka_unit_test(preparing_again_keeps_the_entries),
       cmocka_unit_test(one_leaf_for_all),
+      cmocka_unit_test(all_entries_are_visited),
       cmocka_unit_test(when_memory_runs_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

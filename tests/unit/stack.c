@@ -232,6 +232,65 @@ static void coroutines(void **unused) {
   pthread_join(thread, NULL);
 }
 
+/* Calls it, and its table says that the caller is where rbx leads: no rule can. */
+void called_by_rbx(void (*body)(void));
+__asm__(".pushsection .text\n\t"
+        ".type called_by_rbx, @function\n"
+        "called_by_rbx:\n\t"
+        ".cfi_startproc\n\t"
+        "push %rbx\n\t"
+        ".cfi_def_cfa_offset 16\n\t"
+        ".cfi_offset %rbx, -16\n\t"
+        "lea 16(%rsp), %rbx\n\t"
+        ".cfi_def_cfa %rbx, 0\n\t"
+        "call *%rdi\n\t"
+        "pop %rbx\n\t"
+        ".cfi_def_cfa %rsp, 8\n\t"
+        "ret\n\t"
+        ".cfi_endproc\n\t"
+        ".size called_by_rbx, . - called_by_rbx\n\t"
+        ".popsection");
+
+static NOINLINE void just_called(void (*body)(void)) {
+  body();
+  __asm__ volatile("" : : : "memory");
+}
+
+/* On the stack that ends there. Its own table says that its caller is further up. */
+static NOINLINE void call_below(char *end, void (*call)(void (*body)(void)), void (*body)(void)) {
+  __asm__ volatile("mov %%rsp, %%rbx\n\tmov %1, %%rsp\n\tcall *%2\n\tmov %%rbx, %%rsp"
+                   : "+D"(body)
+                   : "r"(end), "r"(call)
+                   : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3",
+                     "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+                     "xmm15", "memory", "cc");
+}
+
+static void walk_to_the_end(void) {
+  uintptr_t walked[STACK_MOST];
+  ucontext_t here;
+  getcontext(&here);
+  REQUIRE(stack_capture_from(&here, walked, STACK_MOST) >= 2);
+  stack_capture(walked, STACK_MOST);
+}
+
+static void walk_on_guarded_stacks(void) {
+  const size_t size = 64 * KIB;
+  char *memory = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED && mprotect(memory + size, size, PROT_NONE) == 0);
+  call_below(memory + size, just_called, walk_to_the_end);
+  call_below(memory + size, called_by_rbx, walk_to_the_end);
+}
+
+/* Coroutine libraries put a page that nobody may read between two stacks, and enter them in ways
+ * that tables don't know of. */
+static void nothing_behind_the_stack(void **unused) {
+  (void)unused;
+  if (SANITIZED)
+    skip();
+  in_child(walk_on_guarded_stacks);
+}
+
 /* A stack that the program gave a thread, at its very end. */
 static void threads_on_given_stacks(void **unused) {
   const size_t size = 16 * MIB;
@@ -494,6 +553,7 @@ int main(int count, char **arguments) {
       cmocka_unit_test(chains_in_threads),
       cmocka_unit_test(deep_stacks),
       cmocka_unit_test(coroutines),
+      cmocka_unit_test(nothing_behind_the_stack),
       cmocka_unit_test(threads_on_given_stacks),
       cmocka_unit_test(children_of_threads),
       cmocka_unit_test(without_copies),

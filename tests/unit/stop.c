@@ -5,6 +5,7 @@
 
 #include "os/os.h"
 #include "os/stop.h"
+#include "trap.h"
 
 enum { DEADLINE_MS = 60000 };
 
@@ -163,6 +164,84 @@ static void test_the_signal_is_the_programs_again(void **state) {
   }
 }
 
+static void own_handler(int number) { (void)number; }
+
+static void test_a_handler_that_the_program_sets_meanwhile_stays(void **state) {
+  (void)state;
+  size_t unanswered;
+  struct sigaction now, own = {.sa_handler = own_handler};
+  int number = SIGRTMAX;
+  pthread_t thread = started(turns_round);
+  assert_true(stop_threads(&unanswered));
+  do
+    assert_int_equal(sigaction(--number, NULL, &now), 0);
+  while (now.sa_handler == SIG_DFL);
+  assert_int_equal(sigaction(number, &own, NULL), 0);
+  stop_end();
+  let_go(&thread, 1);
+  assert_ptr_equal(signal(number, SIG_DFL), own_handler);
+}
+
+/* It waits for signals when it is looked at first, and no more when it is looked at again. */
+static struct {
+  pthread_t thread;
+  atomic_u32 id, is_outside, may_end;
+} waiter;
+
+static void *waits_for_a_signal(void *unused) {
+  const struct timespec none = {0, 0};
+  sigset_t all;
+  int number;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, NULL);
+  store_release(&waiter.id, os_thread_id());
+  REQUIRE(sigwait(&all, &number) == 0 && number == SIGUSR1);
+  store_release(&waiter.is_outside, 1);
+  wait_for(&waiter.may_end, 1);
+  REQUIRE(sigtimedwait(&all, NULL, &none) == -1); /* nobody else sent it one */
+  return unused;
+}
+
+static bool waiter_waits(void) {
+  char path[64], text[256];
+  int why;
+  snprintf(path, sizeof path, "/proc/self/task/%u/syscall", load_relaxed(&waiter.id));
+  text[os_file_read(path, text, sizeof text - 1, &why)] = 0;
+  return strtol(text, NULL, 10) == SYS_rt_sigtimedwait && *text;
+}
+
+static long open_when_it_is_outside(long number, const long *arguments) {
+  const char *path = (const char *)arguments[1], *slash = strrchr(path, '/');
+  (void)number;
+  if (slash && !strcmp(slash, "/syscall")) {
+    if (!load_relaxed(&waiter.is_outside))
+      REQUIRE(pthread_kill(waiter.thread, SIGUSR1) == 0);
+    wait_for(&waiter.is_outside, 1);
+  }
+  long file = syscall(SYS_open, path, arguments[2], arguments[3]);
+  return file < 0 ? -errno : file;
+}
+
+static void stop_one_that_stops_waiting(void) {
+  size_t unanswered;
+  REQUIRE(pthread_create(&waiter.thread, NULL, waits_for_a_signal, NULL) == 0);
+  wait_for(&waiter.id, 1);
+  for (int ms = 0; !waiter_waits(); ms++) {
+    REQUIRE(ms < DEADLINE_MS);
+    os_sleep_ms(1);
+  }
+  trap_calls(SYS_openat, SYS_openat, open_when_it_is_outside);
+  REQUIRE(stop_threads(&unanswered) && unanswered == 1);
+  store_release(&waiter.may_end, 1);
+  pthread_join(waiter.thread, NULL);
+  stop_end();
+}
+
+static void test_a_thread_that_waits_for_signals(void **state) {
+  (void)state;
+  in_child(stop_one_that_stops_waiting);
+}
+
 static void *starts_another(void *unused) {
   pthread_t next;
   (void)unused;
@@ -255,6 +334,8 @@ int main(void) {
       cmocka_unit_test(test_a_system_call_goes_on),
       cmocka_unit_test(test_a_thread_that_takes_no_signals),
       cmocka_unit_test(test_the_signal_is_the_programs_again),
+      cmocka_unit_test(test_a_handler_that_the_program_sets_meanwhile_stays),
+      cmocka_unit_test(test_a_thread_that_waits_for_signals),
       cmocka_unit_test(test_threads_that_start_meanwhile),
       cmocka_unit_test(test_alternate_stacks),
   };

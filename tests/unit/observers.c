@@ -1,0 +1,145 @@
+/* Observers in moments that are rare: their thread, or another one, is just then inside masu. */
+#include "unit.h"
+
+#include <signal.h>
+
+#include "api/thread.h"
+#include "masu/cpu.h"
+#include "masu/leaks.h"
+#include "masu/profile.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "trap.h"
+
+enum { DEADLINE_MS = 20000 };
+
+/* ---- Files ---- */
+
+static atomic_u32 asked;
+
+static void *allocates(void *unused) {
+  for (int i = 0; i < 1000; i++)
+    masu_free(masu_malloc(100));
+  return unused;
+}
+
+/* Another thread is sampled while the file is made. */
+static long let_another_allocate(long number, const long *arguments) {
+  pthread_t other;
+  (void)number, (void)arguments;
+  if (add_relaxed(&asked, 1) == 0)
+    REQUIRE(pthread_create(&other, NULL, allocates, NULL) == 0 && pthread_join(other, NULL) == 0);
+  return -EPERM;
+}
+
+static void write_while_another_allocates(void) {
+  char path[64];
+  alarm(DEADLINE_MS / 1000);
+  snprintf(path, sizeof path, "/tmp/masu-observers.%d", getpid());
+  REQUIRE(masu_profile_start(1) == 0);
+  allocates(NULL);
+  trap_calls(SYS_process_vm_readv, SYS_process_vm_readv, let_another_allocate);
+  REQUIRE(masu_profile_write(path) == 0 && unlink(path) == 0);
+  REQUIRE(load_relaxed(&asked) > 0);
+}
+
+static void threads_are_sampled_while_a_profile_is_written(void **state) {
+  (void)state;
+  in_child(write_while_another_allocates);
+}
+
+/* ---- Signal handlers ---- */
+
+/* It stays open. */
+static void end_a_region_inside(void) {
+  uint64_t begun = masu_leaks_begin();
+  masu_leaks found;
+  alarm(DEADLINE_MS / 1000);
+  thread_busy = true;
+  lock_take(LOCK_SAMPLES);
+  REQUIRE(masu_leaks_end(begun, &found, sizeof found) == EAGAIN);
+  REQUIRE(masu_leaks_end(begun, NULL, 0) == EAGAIN);
+  lock_drop(LOCK_SAMPLES);
+  thread_busy = false;
+  REQUIRE(load_relaxed(&budget_interval) == 1);
+  REQUIRE(masu_leaks_end(begun, NULL, 0) == 0);
+  REQUIRE(load_relaxed(&budget_interval) == 0);
+}
+
+static void no_region_ends_inside(void **state) {
+  (void)state;
+  in_child(end_a_region_inside);
+}
+
+/* ---- Children of signal handlers ---- */
+
+static int status_of(pid_t child) {
+  int status = -1, ms = 0;
+  pid_t ended;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0 && ms++ < DEADLINE_MS)
+    sleep_ms(1);
+  if (ended == 0) {
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+  }
+  return status;
+}
+
+/* As from a handler that interrupted this thread while it had the lock. */
+static void fork_inside(lock_rank rank, void (*body)(void)) {
+  thread_busy = true;
+  lock_take(rank);
+  pid_t child = fork();
+  lock_drop(rank);
+  thread_busy = false;
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  assert_int_equal(status_of(child), 0);
+}
+
+static size_t cpu_samples(void) {
+  masu_cpu_figures f;
+  REQUIRE(masu_cpu_read(&f, sizeof f) == 0);
+  return f.samples;
+}
+
+static void profiles_anew(void) {
+  REQUIRE(masu_cpu_start(1000) == 0);
+  REQUIRE(cpu_samples() < 50);
+}
+
+static void no_cpu_profile_in_a_child_from_inside(void **state) {
+  (void)state;
+  assert_int_equal(masu_cpu_start(1000), 0);
+  while (cpu_samples() < 100)
+    ;
+  fork_inside(LOCK_CPU, profiles_anew);
+  masu_cpu_stop();
+}
+
+static void nothing(void) {}
+
+static void no_page_in_a_child_from_inside(void **state) {
+  const uint64_t on = 1, off = 0;
+  (void)state;
+  masu_ctl("live", NULL, &on);
+  fork_inside(LOCK_FORMS, nothing);
+  masu_ctl("live", NULL, &off);
+}
+
+int main(void) {
+#ifdef __SANITIZE_THREAD__ /* which holds signals back, and forbids threads in the child */
+  return 77;
+#endif
+  alarm(300);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(threads_are_sampled_while_a_profile_is_written),
+      cmocka_unit_test(no_region_ends_inside),
+      /* From here on there are threads of masu's own. */
+      cmocka_unit_test(no_cpu_profile_in_a_child_from_inside),
+      cmocka_unit_test(no_page_in_a_child_from_inside),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
