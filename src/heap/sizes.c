@@ -20,8 +20,10 @@ __attribute__((section(".data.rel.ro"))) internal_def class_tables class_table =
 internal unsigned class_aligned(size_t size, size_t align) {
   if (size > SMALL_MAX || align > TABLE_MAX)
     return CLASS_COUNT;
-  /* The next power of two always serves, so this ends there at the latest. */
-  unsigned c = class_of(max_size(size, align));
+  /* The first one serves, where classes are the default ones: those of a doubling are multiples of a
+   * fourth of it, and what has to be a multiple of more is a class itself. Of others the
+   * next power of two does at the latest. */
+  unsigned c = class_of(ROUND_UP(max_size(size, 1), align));
   while (c < CLASS_COUNT && class_size(c) & (align - 1))
     c++;
   return c;
