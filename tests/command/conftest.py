@@ -15,8 +15,9 @@ MASU = Path(sys.executable).parent / "masu"
 
 
 def as_in_a_terminal():
-    """For Popen's preexec_fn: Ctrl-C does what it does there, wherever the tests were started."""
+    """For Popen's preexec_fn: Ctrl-C and a closed terminal do what they do there, wherever the tests were started."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def gone(pid):

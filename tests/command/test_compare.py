@@ -235,7 +235,8 @@ def test_what_a_program_leaves_is_ended(masu, tmp_path, where):
 def test_nothing_is_left_when_masu_is_ended(tmp_path, number, status):
     (tmp_path / "tmp").mkdir()
     process = subprocess.Popen([MASU, "compare", "--", "sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 1000"],
-                               env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.DEVNULL)  # fmt: skip
+                               env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.DEVNULL,
+                               preexec_fn=as_in_a_terminal)  # fmt: skip
     while not (tmp_path / "pid").exists() or not (pid := (tmp_path / "pid").read_text()):
         assert process.poll() is None
         time.sleep(0.02)

@@ -309,7 +309,8 @@ def test_signals_are_the_programs(tmp_path, name):
         "while True: signal.pause()\n"
     )
     process = subprocess.Popen([MASU, "record", "-o", tmp_path / "it.trace", "--", PYTHON, "-c", program],
-                               stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+                               stdout=subprocess.PIPE, text=True, start_new_session=True,
+                               preexec_fn=as_in_a_terminal)  # fmt: skip
     try:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(getattr(signal, name))
