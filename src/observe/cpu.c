@@ -75,21 +75,8 @@ static atomic_u32 cpu_rung;    /* changes when it has to look */
 
 /* A signal handler that interrupts whoever holds the lock finds its thread busy, and does
  * without a heap. Returns what timers_unlock wants back. */
-static bool timers_lock(void) {
-  bool busy = thread_busy;
-  thread_busy = true;
-  compiler_fence();
-  lock_take(LOCK_CPU);
-  return busy;
-}
-
-static void timers_unlock(bool busy) {
-  lock_drop(LOCK_CPU);
-  compiler_fence();
-  thread_busy = busy;
-  if (!busy)
-    thread_free_deferred();
-}
+static bool timers_lock(void) { return thread_lock(LOCK_CPU); }
+static void timers_unlock(bool busy) { thread_unlock(LOCK_CPU, busy); }
 
 /* ---- Samples, in the handler ---- */
 

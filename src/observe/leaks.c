@@ -424,9 +424,9 @@ static NOINLINE int check_with_registers(leak_check *c) {
 /* file NULL: none is wanted. */
 static int look_for_leaks(uint64_t since, masu_leaks *found, leak_file *file) {
   size_t size = ROUND_UP(sizeof(leak_check), os_page());
-  leak_check *c = thread_busy ? NULL : os_map(size, os_page());
+  leak_check *c = thread_is_inside() ? NULL : os_map(size, os_page());
   if (!c)
-    return thread_busy ? EAGAIN : ENOMEM;
+    return thread_is_inside() ? EAGAIN : ENOMEM;
   c->since = since;
   c->file = file;
   int why = check_with_registers(c);
@@ -484,7 +484,7 @@ static int open_region(void) {
 
 /* What is in the hand would not be recorded. */
 PUBLIC uint64_t masu_leaks_begin(void) {
-  int why = thread_busy ? EAGAIN : open_region();
+  int why = thread_is_inside() ? EAGAIN : open_region();
   if (why) {
     errno = why;
     return 0;
@@ -497,7 +497,7 @@ PUBLIC uint64_t masu_leaks_begin(void) {
 }
 
 PUBLIC int masu_leaks_end(uint64_t begun, masu_leaks *found, size_t size) {
-  if (thread_busy)
+  if (thread_is_inside())
     return EAGAIN;
   if (found && size != sizeof *found)
     return EINVAL;
@@ -512,7 +512,7 @@ PUBLIC int masu_leaks_write(uint64_t begun, const char *path) {
 }
 
 PUBLIC int masu_leaks_ignore(const void *p) {
-  if (thread_busy)
+  if (thread_is_inside())
     return EAGAIN;
   bool busy = profiler_lock();
   profile_record *r = profile_record_of(p);
@@ -560,7 +560,7 @@ internal void leaks_end(void) {
   static atomic_u32 ended;
   static char path[PROFILE_PATH_MOST];
   masu_leaks found;
-  if (checked.process != os_process_id() || thread_busy || exchange_acq_rel(&ended, 1))
+  if (checked.process != os_process_id() || thread_is_inside() || exchange_acq_rel(&ended, 1))
     return;
   profile_path(path, sizeof path, "leaks", 0);
   int why = write_leaks(checked.since, path, &found);

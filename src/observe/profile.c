@@ -42,21 +42,8 @@ static struct {
   unsigned files;
 } profiler;
 
-internal bool profiler_lock(void) {
-  bool busy = thread_busy;
-  thread_busy = true;
-  compiler_fence();
-  lock_take(LOCK_SAMPLES);
-  return busy;
-}
-
-internal void profiler_unlock(bool busy) {
-  lock_drop(LOCK_SAMPLES);
-  compiler_fence();
-  thread_busy = busy;
-  if (!busy)
-    thread_free_deferred();
-}
+internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
+internal void profiler_unlock(bool busy) { thread_unlock(LOCK_SAMPLES, busy); }
 
 /* ---- Records ---- */
 

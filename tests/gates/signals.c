@@ -54,7 +54,7 @@ int main(void) {
   struct itimerval every_ms = {{0, 1000}, {0, 1000}};
   uint64_t random = 9;
   handle(SIGVTALRM, handler);
-  sender_start(handler);
+  sender_start(handler, SIGNALS);
   CHECK(setitimer(ITIMER_VIRTUAL, &every_ms, NULL) == 0, "setitimer");
   while (atomic_load(&handled) < SIGNALS)
     work(&random);

@@ -67,7 +67,7 @@ int main(void) {
     CHECK((fresh[i] = masu_heap_create("fresh")), "no memory");
   for (int i = 0; i < TENANTS; i++)
     CHECK(masu_pool_create(24, 0, 0), "no memory");
-  sender_start(handler);
+  sender_start(handler, SIGNALS);
   while (atomic_load(&handled) < SIGNALS) {
     sized_blocks();
     shared_pool_that_grows();

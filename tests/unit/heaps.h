@@ -16,13 +16,7 @@ static heap *const owner = &heaps[0], *const other = &heaps[1];
 static inline slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
 
 /* malloc and free as the fast paths have them. */
-static inline void *take(heap *h, unsigned size_class) {
-  block *b = h->hot.hand[size_class];
-  if (!b)
-    return heap_refill(h, size_class);
-  h->hot.hand[size_class] = b->next;
-  return b;
-}
+static inline void *take(heap *h, unsigned size_class) { return heap_take_block(h, size_class); }
 
 static inline void give(heap *h, void *p) {
   map_entry e = map_get(p);
@@ -33,10 +27,7 @@ static inline void give(heap *h, void *p) {
       outbox_send(h, s, b);
     return;
   }
-  b->next = s->free;
-  s->free = b;
-  if (count_down_release(&s->need))
-    heap_slab_event(h, s);
+  heap_free_own(h, s, b);
 }
 
 static inline void deliver(void *p) { outbox_deliver(slab_of(p), p, p, 1); }
