@@ -8,6 +8,7 @@
 #include "os/bell.c"
 #include "os/linux.c"
 #include "os/linux_cpu.c"
+#include "os/linux_sleep.c"
 #include "os/lock.c"
 #include "os/report.c"
 #include "os/signals.c"
@@ -30,6 +31,7 @@
 #include "heap/roster.c"
 #include "heap/sizes.c"
 #include "heap/slab.c"
+#include "heap/sleepers.c"
 #include "heap/spares.c"
 #include "heap/sparse.c"
 

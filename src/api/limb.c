@@ -23,20 +23,20 @@ static void limb_leave(heap *l, heap *h) {
 
 /* ---- Finding ---- */
 
-static void limb_to_front(heap **place) {
+static void limb_to_front(heap *own, heap **place) {
   heap *l = *place;
   *place = l->sibling;
-  l->sibling = thread_hot->limbs;
-  thread_hot->limbs = l;
+  l->sibling = own->hot.limbs;
+  own->hot.limbs = l;
 }
 
 /* Drops blank limbs on the way. */
-static heap *limb_find_own(account *a) {
-  for (heap **place = &thread_hot->limbs; *place;) {
+static heap *limb_find_own(heap *own, account *a) {
+  for (heap **place = &own->hot.limbs; *place;) {
     heap *l = *place;
     account *its = load_acquire(&l->account);
     if (its == a) {
-      limb_to_front(place);
+      limb_to_front(own, place);
       return l;
     }
     if (its) {
@@ -51,15 +51,15 @@ static heap *limb_find_own(account *a) {
 
 /* A thread past its last destructor has the orphan heap, which it must not keep. */
 static heap *limb_join(heap *own, account *a) {
-  if (!own || &own->hot != thread_hot)
+  if (!own || own != thread_heap())
     return NULL;
   lock_take(LOCK_FORMS);
   heap *l = roster_join(a);
   lock_drop(LOCK_FORMS);
   if (l) {
     l->host = own;
-    l->sibling = thread_hot->limbs;
-    thread_hot->limbs = l;
+    l->sibling = own->hot.limbs;
+    own->hot.limbs = l;
   }
   return l;
 }
@@ -68,15 +68,20 @@ internal COLD heap *limb_find(account *a) {
   if (thread_busy)
     return NULL;
   heap *own = thread_enter();
-  heap *l = limb_find_own(a);
+  heap *l = own ? limb_find_own(own, a) : NULL;
   if (!l)
     l = limb_join(own, a);
   thread_leave(own);
   return l;
 }
 
+static heap *my_limbs(void) {
+  const heap *own = thread_heap();
+  return own ? own->hot.limbs : NULL;
+}
+
 internal heap *limb_tagged(map_tag tag) {
-  heap *l = thread_hot->limbs;
+  heap *l = my_limbs();
   while (l && l->hot.tag != tag)
     l = l->sibling;
   return l;
@@ -160,7 +165,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
 }
 
 static heap *limb_to_use(account *a) {
-  heap *l = thread_hot->limbs;
+  heap *l = my_limbs();
   if (thread_busy)
     return NULL;
   return l && load_relaxed(&l->account) == a ? l : limb_find(a);
@@ -216,12 +221,12 @@ internal void limb_trim(account *a) {
 }
 
 /* LOCK_FORMS keeps the named heap from being destroyed in between. */
-internal void limbs_leave(void) {
-  heap *l = thread_hot->limbs, *next;
+internal void limbs_leave(heap *own) {
+  heap *l = own->hot.limbs, *next;
   if (LIKELY(!l))
     return;
   lock_take(LOCK_FORMS);
-  thread_hot->limbs = NULL;
+  own->hot.limbs = NULL;
   for (; l; l = next) {
     next = l->sibling;
     l->sibling = NULL;

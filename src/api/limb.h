@@ -58,7 +58,7 @@ static ALWAYS_INLINE void limb_free(heap *l, slab *s, void *p) {
 /* Gives back what the calling thread's limb and parked ones keep ready. */
 internal void limb_trim(account *a);
 
-/* The calling thread ends. */
-internal void limbs_leave(void);
+/* The calling thread, whose heap that is, ends. */
+internal void limbs_leave(heap *own);
 
 #endif

@@ -166,21 +166,23 @@ internal void *malloc_aligned(size_t align, size_t size) {
   return malloc_aligned_dirty(align, size, &dirty);
 }
 
-/* No more of a slow path than it takes to keep a signal handler out. */
+/* No more of a slow path than keeps handlers, fork and the helper out. */
 static bool free_to_front(slab *s) {
   heap *h = thread_heap();
   if (!h || load_relaxed(&s->owner))
     return false;
   thread_busy = true;
+  h->busy = true;
   compiler_fence();
   bool kept = front_give(h, s);
   compiler_fence();
+  h->busy = false;
   thread_busy = false;
   thread_free_deferred();
   return kept;
 }
 
-/* No more of one than keeps handlers and fork out. */
+/* The same. */
 static ALWAYS_INLINE bool free_along(const slab *s, block *b) {
   heap *h = thread_heap();
   if (UNLIKELY(!h))
@@ -271,7 +273,7 @@ static NOINLINE void free_event_apart(slab *s) {
     thread_defer_free(b);
     return;
   }
-  if (heap_hand_back_observed((heap *)thread_hot, s))
+  if (heap_hand_back_observed(thread_heap(), s))
     return;
   heap *h = thread_enter_if_joined();
   heap_slab_event(h, s);
@@ -279,7 +281,7 @@ static NOINLINE void free_event_apart(slab *s) {
 }
 
 internal NOINLINE HOT void free_event(slab *s) {
-  if (UNLIKELY(thread_busy) || !heap_hand_back((heap *)thread_hot, s))
+  if (UNLIKELY(thread_busy) || !heap_hand_back(thread_heap_still(), s))
     free_event_apart(s);
 }
 

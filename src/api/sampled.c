@@ -126,9 +126,11 @@ static bool large_due(size_t size) {
   if (!h)
     return false;
   thread_busy = true;
+  h->busy = true;
   compiler_fence();
   bool due = budget_due(h, BUDGET_LARGE, size);
   compiler_fence();
+  h->busy = false;
   thread_busy = false;
   thread_free_deferred();
   return due;

@@ -5,9 +5,11 @@
 
 #include "api/limb.h"
 #include "api/malloc.h"
+#include "base/options.h"
 #include "heap/helper.h"
 #include "heap/outbox.h"
 #include "heap/roster.h"
+#include "heap/sleepers.h"
 #include "os/os.h"
 
 _Static_assert(THREAD_ROUNDS == PTHREAD_DESTRUCTOR_ITERATIONS, "destructor rounds");
@@ -32,8 +34,27 @@ static bool is_none(const heap_hot *hot) {
   return hot >= thread_none && hot <= &thread_none[THREAD_ROUNDS];
 }
 
-internal heap *thread_heap(void) {
-  return is_none(thread_hot) ? NULL : (heap *)thread_hot;
+/* The heap of which that is `empty`: it is about to be taken from the thread, or was; or NULL. */
+static heap *heap_looked_at(heap_hot *hot) {
+  return is_none(hot) || hot->tag != TAG_NO_HEAP ? NULL : CONTAINER_OF(hot, heap, empty);
+}
+
+/* A thread that is busy may have the lock: it has the heap if it is inside one of its slow paths. Deferred
+ * frees stay for later: a slab may have an event that is not seen to yet. */
+internal COLD heap *thread_heap_settled(heap_hot *hot) {
+  heap *h = heap_looked_at(hot);
+  if (!h)
+    return NULL;
+  if (thread_busy)
+    return h->busy && load_relaxed(&h->seat) == &thread_hot ? h : NULL;
+  thread_busy = true;
+  compiler_fence();
+  lock_take(LOCK_ROSTER);
+  bool taken = load_relaxed(&h->seat) != &thread_hot;
+  lock_drop(LOCK_ROSTER);
+  compiler_fence();
+  thread_busy = false;
+  return taken ? NULL : h;
 }
 
 /* ---- Joining and leaving ---- */
@@ -45,7 +66,7 @@ static void heap_leave(heap *h, size_t rounds) {
   thread_busy = true;
   h->busy = true;
   compiler_fence();
-  limbs_leave();
+  limbs_leave(h);
   if (helper_is_running()) /* which sees to the hands, unless a new thread has them */
     outbox_flush(h);
   else
@@ -57,8 +78,6 @@ static void heap_leave(heap *h, size_t rounds) {
   roster_leave(h);
   compiler_fence();
   thread_busy = false;
-  if (os_thread_is_initial())
-    helper_initial_thread_ends();
 }
 
 /* 0 until it is made; the key plus 1. */
@@ -75,6 +94,8 @@ static void thread_exits(void *rounds_so_far) {
   if (h)
     heap_leave(h, rounds);
   thread_hot = (heap_hot *)&thread_none[rounds];
+  if (h && os_thread_is_initial())
+    helper_initial_thread_ends();
   if (rounds < THREAD_ROUNDS)
     pthread_setspecific(load_acquire(&exit_key) - 1, (void *)(rounds + 1));
 }
@@ -93,26 +114,32 @@ static bool find_exit_key(pthread_key_t *key) {
   return true;
 }
 
-/* Setting the key may allocate: by then the thread has its heap and isn't busy. */
-static heap *thread_join(void) {
-  size_t rounds = (size_t)(thread_hot - thread_none);
+/* Setting the key may allocate: by then the thread has its heap and isn't busy. In later rounds
+ * the heap can't be taken, since the rounds would be counted anew after that. */
+static COLD void thread_join(void) {
+  heap *taken = heap_looked_at(thread_hot);
+  size_t rounds = taken ? 0 : (size_t)(thread_hot - thread_none);
   pthread_key_t key;
   settings_read();
   if (rounds == THREAD_ROUNDS || !find_exit_key(&key))
-    return NULL;
+    return;
   thread_busy = true;
-  heap *h = roster_join(NULL);
+  heap *h = roster_join_again(taken);
   if (h)
     thread_hot = &h->hot;
   compiler_fence();
   thread_busy = false;
   if (!h)
-    return NULL;
-  pthread_setspecific(key, (void *)(rounds + 1));
+    return;
+  bool ends = pthread_setspecific(key, (void *)(rounds + 1)) == 0;
   void (*hook)(void) = load_relaxed(&thread_join_hook);
   if (UNLIKELY(hook != NULL))
     hook();
-  return h;
+  if (ends && !rounds && UNLIKELY(option_get(OPTION_sleepers))) {
+    bool busy = thread_lock(LOCK_ROSTER);
+    sleeper_seated(h, &thread_hot);
+    thread_unlock(LOCK_ROSTER, busy);
+  }
 }
 
 static heap *orphan_enter(void) {
@@ -128,8 +155,10 @@ static heap *orphan_enter(void) {
 /* ---- Slow paths ---- */
 
 internal heap *thread_enter(void) {
+  if (UNLIKELY(!thread_heap()))
+    thread_join();
   heap *h = thread_heap();
-  if (UNLIKELY(!h) && !(h = thread_join()))
+  if (UNLIKELY(!h))
     return orphan_enter();
   thread_busy = true;
   h->busy = true;
@@ -149,7 +178,8 @@ internal heap *thread_enter_if_joined(void) {
 
 /* Not between its destructors: whoever frees there will hardly free much more. */
 internal heap *thread_enter_to_free(void) {
-  if (UNLIKELY(thread_hot == thread_none) && ++thread_frees == FREES_TO_JOIN)
+  if (UNLIKELY(!thread_heap()) &&
+      (heap_looked_at(thread_hot) || (thread_hot == thread_none && ++thread_frees == FREES_TO_JOIN)))
     thread_join();
   return thread_enter_if_joined();
 }
@@ -162,7 +192,8 @@ internal void thread_leave(heap *h) {
   compiler_fence();
   if (h) {
     h->busy = false;
-    if (UNLIKELY(&h->hot != thread_hot))
+    heap_hot *hot = thread_hot;
+    if (UNLIKELY(hot != &h->hot && hot != &h->empty))
       lock_drop(LOCK_ORPHAN);
   }
   thread_busy = false;

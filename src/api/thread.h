@@ -1,12 +1,15 @@
 /* thread: which heap the calling thread allocates from, and the way in and out of
  * every slow path.
  *
- * A thread's one hot word, thread_hot, points at its heap. Before the thread has one
+ * A thread's one hot word points at its heap. Before the thread has one
  * it points at thread_none[0], a constant heap with empty hands, so that the first
  * allocation is a refill like any other. When the thread ends its heap is parked and
  * the word points at thread_none[n], n being how many rounds of thread-specific
  * destructors have run; an allocation in a later destructor joins anew. After the
- * last round there is nobody to park a heap, and the orphan heap serves.
+ * last round there is nobody to park a heap, and the orphan heap serves. While a thread sleeps
+ * the helper may take its heap (sleepers.h): then the word points at the `empty` of that heap. Since the helper
+ * looks at threads that may just have woken, it may do so for a moment too: only fast paths use the word, all else
+ * thread_heap(), which waits.
  *
  * thread_busy says that this thread is inside masu. A signal handler that interrupts
  * it there and allocates gets a mapping of its own, one that frees leaves the block
@@ -35,6 +38,19 @@ thread_local_data bool thread_busy;
 thread_local_data uint8_t thread_holding; /* locks taken by thread_hold */
 thread_local_data uint8_t thread_frees; /* without a heap so far */
 
+/* The calling thread's heap or NULL. It stays the thread's until that calls what isn't masu and isn't
+ * busy. */
+internal heap *thread_heap_settled(heap_hot *hot);
+static inline heap *thread_heap(void) {
+  heap_hot *hot = thread_hot; /* read once: it may be set back at any time */
+  return LIKELY(hot->tag != TAG_NO_HEAP) ? (heap *)hot : thread_heap_settled(hot);
+}
+/* The same right after a fast path that used it. */
+static inline heap *thread_heap_still(void) {
+  heap_hot *hot = thread_hot;
+  return LIKELY(hot->tag != TAG_NO_HEAP) ? (heap *)hot : CONTAINER_OF(hot, heap, empty);
+}
+
 /* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
 internal_data _Atomic(void (*)(void)) thread_exit_hook;
 /* Called when a thread has got its heap, from inside its first allocation. Set once. */
@@ -62,8 +78,6 @@ internal void thread_defer_free(void *p);
 /* Frees what was deferred. */
 internal void thread_free_deferred(void);
 
-/* The calling thread's heap or NULL. */
-internal heap *thread_heap(void);
 
 /* ---- Locks outside of slow paths ---- */
 

@@ -19,6 +19,8 @@
     "milliseconds that freed memory stays resident for reuse, at least")       \
   X(helper, 1, 0, 1,                                                           \
     "give memory back by a helper thread in programs that have threads")       \
+  X(sleepers, 0, 0, 1,                                                         \
+    "take what threads hold ready while they sleep")                           \
   X(huge_pages, 0, 0, 1048576,                                                 \
     "MiB that a program uses from which on it asks for huge pages; 0: it never does") \
   X(live, 0, 0, 1, "show its figures to masu top, stat, doctor and export")   \

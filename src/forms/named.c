@@ -236,7 +236,7 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
   if (!named || size != sizeof *out)
     return EINVAL;
   named_count c = {.whose = &named->account};
-  const heap *l = thread_hot->limbs;
+  const heap *own = thread_heap(), *l = own ? own->hot.limbs : NULL;
   slab_for_each(count_slab, &c);
   while (l && load_relaxed(&l->account) != c.whose)
     l = l->sibling;

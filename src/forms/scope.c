@@ -49,19 +49,23 @@ typedef struct scope_stack {
 static scope_stack no_scopes;
 
 static inline scope_stack *my_scopes(void) {
-  scope_stack *s = thread_hot->scopes;
+  const heap *own = thread_heap();
+  scope_stack *s = LIKELY(own != NULL) ? own->hot.scopes : NULL;
   return LIKELY(s != NULL) ? s : &no_scopes;
 }
 
 /* False: out of memory, or past the thread's last destructor, where nothing would close
  * them. */
 static COLD bool have_scopes(void) {
-  if (thread_hot->scopes)
+  if (my_scopes() != &no_scopes)
     return true;
-  scope_stack *s = forms_watch_thread() ? masu_calloc(1, sizeof *s) : NULL;
-  if (s)
-    thread_hot->scopes = s;
-  return s != NULL;
+  scope_stack *s = masu_calloc(1, sizeof *s);
+  if (!s || !forms_watch_thread()) {
+    masu_free(s);
+    return false;
+  }
+  thread_heap()->hot.scopes = s;
+  return true;
 }
 
 static scope_level *innermost(void) {
@@ -147,8 +151,8 @@ PUBLIC int masu_scope_open(masu_scope *s, masu_heap *in) {
 }
 
 internal void scope_thread_ends(void) {
-  scope_stack *s = thread_hot->scopes;
-  if (!s)
+  scope_stack *s = my_scopes();
+  if (s == &no_scopes)
     return;
   close_from(0);
   while (my_scopes()->count)
@@ -156,7 +160,7 @@ internal void scope_thread_ends(void) {
   masu_free(my_scopes()->levels);
   masu_free(my_scopes()->values);
   masu_arena_destroy(my_scopes()->temp);
-  thread_hot->scopes = NULL;
+  thread_heap()->hot.scopes = NULL;
   masu_free(s);
 }
 

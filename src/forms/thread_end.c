@@ -11,7 +11,7 @@ static void forms_thread_ends(void) {
 
 internal bool forms_watch_thread(void) {
   heap *h = thread_enter();
-  bool has_end = h && &h->hot == thread_hot;
+  bool has_end = h && h == thread_heap();
   thread_leave(h);
   store_relaxed(&thread_exit_hook, forms_thread_ends);
   return has_end;

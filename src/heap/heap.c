@@ -7,6 +7,7 @@
 #include "heap/outbox.h"
 #include "heap/spares.h"
 #include "heap/sparse.h"
+#include "os/bell.h"
 #include "os/os.h"
 #include "os/report.h"
 #include "pages/purge.h"
@@ -22,11 +23,13 @@ enum {
 
 internal void heap_init(heap *h, map_tag tag) {
   h->hot.tag = tag;
+  h->empty.tag = TAG_NO_HEAP;
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     list_init(&h->avail[c]);
   list_init(&h->vacant);
   list_init(&h->sparse);
   list_init(&h->sparse_old);
+  list_init(&h->idle);
 }
 
 /* ---- Slabs coming and going ---- */
@@ -512,8 +515,9 @@ internal void heap_tidy(heap *h) {
 }
 
 internal void heap_upkeep_now(heap *h) {
-  h->ticks = 0;
   uint64_t now = os_now_ms();
+  if (UNLIKELY(load_relaxed(&h->seat) != NULL))
+    bell_ring(); /* when its thread sleeps the helper has to look */
   if (now - h->tidied < option_get(OPTION_purge_delay))
     return;
   h->tidied = now;

@@ -64,7 +64,7 @@ typedef struct heap {
   bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
   bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   bool refused;     /* the last refill met the hard limit of the account */
-  uint32_t ticks;   /* slow paths since the last upkeep */
+  atomic_u32 slow_paths; /* so far */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
   list_node avail[CLASS_COUNT];
   list_node vacant;     /* empty slabs that stay open, the oldest first */
@@ -80,14 +80,21 @@ typedef struct heap {
   struct heap_budget *budget; /* NULL until somebody looks at allocations */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
-  struct heap *parked; /* next parked one */
+  struct heap *parked; /* next parked limb */
+  list_node idle;      /* of parked heaps that are no limbs */
 
   /* A limb, the part of a named heap that one thread allocates from: whose. NULL: a
    * thread's own heap, or a limb whose named heap was destroyed. */
   _Atomic(account *) account;
   struct heap *host;    /* of a limb in use: the own heap of the thread that uses it */
   struct heap *sibling; /* next limb of the same thread */
-  atomic_u32 user;      /* 0: no thread; with the option `live` its number, for the figures */
+  atomic_u32 user;      /* 0: no thread; with the options `live` and `sleepers` its number */
+
+  /* See sleepers.h. seat and stack are guarded by LOCK_ROSTER. */
+  _Atomic(heap_hot **) seat; /* the thread's word that points at hot; NULL: the heap can't be taken, or was */
+  uintptr_t stack;           /* above the thread's frames */
+  uint32_t seen, looks;      /* the helper's: slow paths when it looked, and how often since these changed */
+  heap_hot empty;            /* what that word points at instead: as for a thread without a heap */
 
   /* Other threads'. */
   _Alignas(128) _Atomic(slab *) queue;
@@ -197,7 +204,9 @@ internal void heap_free_own(heap *h, slab *s, block *b);
 /* At the end of every slow path: now and then what is due by count or by clock. */
 internal void heap_upkeep_now(heap *h);
 static inline void heap_upkeep(heap *h) {
-  if (UNLIKELY(++h->ticks >= UPKEEP_TICKS))
+  uint32_t count = load_relaxed(&h->slow_paths) + 1;
+  store_relaxed(&h->slow_paths, count);
+  if (UNLIKELY(count % UPKEEP_TICKS == 0))
     heap_upkeep_now(h);
 }
 /* Takes in all mail, sends all slots, gives back what is empty. */

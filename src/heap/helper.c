@@ -2,6 +2,7 @@
 
 #include "base/options.h"
 #include "heap/roster.h"
+#include "heap/sleepers.h"
 #include "os/bell.h"
 #include "os/os.h"
 
@@ -20,7 +21,7 @@ static void add_spares(heap *h, void *any) {
 }
 
 static bool anything_idle(void) {
-  bool any = supply_is_aging() || roster_is_untidy();
+  bool any = supply_is_aging() || roster_is_untidy() || sleepers_to_come();
   if (!any)
     roster_for_each(add_spares, &any);
   return any;
@@ -30,6 +31,8 @@ static void give_back_aged(uint64_t *spares_at) {
   uint64_t now = os_now_ms();
   if (now - *spares_at >= option_get(OPTION_purge_delay)) {
     *spares_at = now;
+    if (sleepers_to_come())
+      os_without_files(sleepers_take);
     roster_tidy_parked();
     roster_give_back_spares();
   }

@@ -12,7 +12,6 @@ enum { RESERVED_TAGS = 2 }; /* for the orphan and for samples, however many thre
 /* Guarded by LOCK_ROSTER, orphan by LOCK_ORPHAN, sampled by LOCK_SAMPLES. */
 static struct {
   heap *all;
-  heap *parked, *last_parked; /* joined from the front */
   heap *blank; /* limbs of no named heap */
   unsigned parked_count;
   uint32_t tags, limb_tags; /* given out */
@@ -20,6 +19,7 @@ static struct {
   bool repair; /* some heap needs_repair */
   bool untidy; /* some heap was parked since all were tidied */
 } roster;
+static list_node parked = {&parked, &parked}; /* those that are no limbs, joined from the front */
 
 /* Lock held. */
 static heap *heap_make(bool limb, uint32_t reserved) {
@@ -44,26 +44,12 @@ static void clear_repair(void) {
 }
 
 /* Lock held. */
-static void parked_push_front(heap *h) {
-  h->parked = roster.parked;
+static void parked_push(heap *h, bool front) {
+  if (front)
+    list_push_front(&parked, &h->idle);
+  else
+    list_push_back(&parked, &h->idle);
   h->is_parked = true;
-  roster.parked = h;
-  if (!roster.last_parked)
-    roster.last_parked = h;
-  roster.parked_count++;
-}
-
-/* Lock held. */
-static void parked_push_back(heap *h) {
-  if (!roster.last_parked) {
-    parked_push_front(h);
-    h->parked = NULL;
-    return;
-  }
-  h->parked = NULL;
-  h->is_parked = true;
-  roster.last_parked->parked = h;
-  roster.last_parked = h;
   roster.parked_count++;
 }
 
@@ -76,14 +62,14 @@ static void repair(void) {
   }
 }
 
-/* Lock held. */
-static heap *parked_pop(void) {
-  heap *h = roster.parked;
+/* Lock held. `wanted` if it is there, else the first. */
+static heap *parked_pop(heap *wanted) {
+  heap *h = wanted && !list_empty(&wanted->idle) ? wanted
+            : list_empty(&parked)                ? NULL
+                                                 : CONTAINER_OF(parked.next, heap, idle);
   repair();
   if (h) {
-    roster.parked = h->parked;
-    if (!roster.parked)
-      roster.last_parked = NULL;
+    list_remove(&h->idle);
     h->is_parked = false;
     roster.parked_count--;
   }
@@ -129,12 +115,12 @@ static heap *blank_pop(void) {
 
 /* The system's number costs a call, and a thread's life may be as short as ten. */
 static uint32_t calling_thread(void) {
-  return option_get(OPTION_live) ? os_thread_id() : HEAP_USER_UNKNOWN;
+  return option_get(OPTION_live) || option_get(OPTION_sleepers) ? os_thread_id() : HEAP_USER_UNKNOWN;
 }
 
-static heap *join(account *a, uint32_t reserved) {
+static heap *join(account *a, heap *wanted, uint32_t reserved) {
   lock_take(LOCK_ROSTER);
-  heap *h = a ? limb_pop(a) : parked_pop();
+  heap *h = a ? limb_pop(a) : parked_pop(wanted);
   if (!h && a)
     h = blank_pop();
   if (!h)
@@ -149,7 +135,20 @@ static heap *join(account *a, uint32_t reserved) {
   return h;
 }
 
-internal heap *roster_join(account *a) { return join(a, a ? 0 : RESERVED_TAGS); }
+internal heap *roster_join(account *a) { return join(a, NULL, a ? 0 : RESERVED_TAGS); }
+internal heap *roster_join_again(heap *wanted) { return join(NULL, wanted, RESERVED_TAGS); }
+
+/* Lock held. */
+static void park(heap *h, bool front) {
+  store_relaxed(&h->seat, NULL);
+  parked_push(h, front);
+  roster.untidy = true;
+}
+
+internal void roster_park_sleeper(heap *h) {
+  store_relaxed(&h->user, 0);
+  park(h, false);
+}
 
 internal void roster_leave(heap *h) {
   account *a = load_relaxed(&h->account);
@@ -160,8 +159,7 @@ internal void roster_leave(heap *h) {
   } else if (h->is_blank) {
     blank_push(h);
   } else {
-    parked_push_front(h);
-    roster.untidy = true;
+    park(h, true);
   }
   lock_drop(LOCK_ROSTER);
   bell_ring(); /* mail that came to its slabs is the helper's to find */
@@ -191,7 +189,7 @@ internal void roster_release_account(account *a) {
 
 internal heap *roster_orphan(void) {
   if (!roster.orphan)
-    roster.orphan = join(NULL, 0);
+    roster.orphan = join(NULL, NULL, 0);
   return roster.orphan;
 }
 
@@ -217,10 +215,10 @@ static heap *pop_to_visit(unsigned *left, heap *done) {
   lock_take(LOCK_ROSTER);
   if (done) {
     done->busy = false;
-    parked_push_back(done);
+    parked_push(done, false);
   }
   *left = min_size(*left, roster.parked_count);
-  heap *h = *left ? parked_pop() : NULL;
+  heap *h = *left ? parked_pop(NULL) : NULL;
   if (h)
     h->busy = true; /* for fork: half done */
   lock_drop(LOCK_ROSTER);
@@ -308,6 +306,8 @@ internal void roster_fork_child(heap *mine) {
   for (heap *h = roster.all; h; h = h->next) {
     bool is_mine = h == mine || (mine && h->host == mine);
     store_relaxed(&h->user, is_mine ? calling_thread() : 0);
+    if (h != mine)
+      store_relaxed(&h->seat, NULL);
     if (h == mine || h == roster.orphan || h->is_sampled || h->sealed || h->is_parked ||
         (mine && h->host == mine))
       continue;
@@ -325,6 +325,6 @@ internal void roster_fork_child(heap *mine) {
     if (a)
       limb_push(a, h);
     else
-      parked_push_front(h);
+      parked_push(h, true);
   }
 }

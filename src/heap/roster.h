@@ -25,8 +25,12 @@
 /* A heap for the calling thread; NULL: out of memory or of tags. a: a limb on this
  * account, one that an ended thread left if there is any; NULL: an own heap. */
 internal heap *roster_join(account *a);
+/* An own heap, that one if it is still parked; NULL is allowed. */
+internal heap *roster_join_again(heap *wanted);
 /* The thread gives its heap, or limb, up. */
 internal void roster_leave(heap *h);
+/* LOCK_ROSTER is held: the heap was taken from its thread (sleepers.h). */
+internal void roster_park_sleeper(heap *h);
 /* In a forked child: makes the heaps that fork cut off usable, if there still are any. */
 internal void roster_repair(void);
 /* Everything that heaps on the account hold goes back, whatever is out; they become

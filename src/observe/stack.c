@@ -62,25 +62,6 @@ static stack_registers registers_of(const ucontext_t *context) {
 }
 #endif
 
-#ifdef MASU_STATIC
-
-/* Part of the program, so its addresses tell nothing. */
-static bool is_own_code(uintptr_t address) {
-  (void)address;
-  return false;
-}
-
-#else
-
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char _end[] __attribute__((visibility("hidden")));
-
-static bool is_own_code(uintptr_t address) {
-  return address >= (uintptr_t)__ehdr_start && address < (uintptr_t)_end;
-}
-
-#endif
-
 /* A program or library. stamp: what rules of its code are kept under; 0: none are. */
 typedef struct code_object {
   uintptr_t start, end;
@@ -102,7 +83,7 @@ typedef struct stack_walk {
 
 /* False: that was the last. */
 static bool add_frame(stack_walk *t, uintptr_t ip) {
-  if (t->count == 0 && t->own < OWN_MOST && is_own_code(ip))
+  if (t->count == 0 && t->own < OWN_MOST && os_is_own_code(ip))
     t->own++;
   else if (ip)
     t->frames[t->count++] = ip;
@@ -369,7 +350,7 @@ static ALWAYS_INLINE bool to_caller(stack_walk *t, unwind_rule rule, stack_regis
 static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
   stack_registers at = t->at;
   for (bool is_own = true; at.ip;) {
-    is_own = is_own && t->own < OWN_MOST && is_own_code(at.ip);
+    is_own = is_own && t->own < OWN_MOST && os_is_own_code(at.ip);
     if (is_own) {
       t->own++;
     } else {

@@ -99,6 +99,10 @@ internal void os_sleep_ms(uint32_t ms);
 /* Starts a detached thread that takes no signals. Calls the C library's thread
  * creation, so never from malloc or free. */
 internal bool os_thread_start(void *(*body)(void *));
+/* Calls it in a thread that has no file open, where what it opens is seen by nobody else, and waits; or not at all, where
+ * the system has no such threads (Linux before 5.9). One at a time, of a thread that takes no signals: both share
+ * what is thread-local. */
+internal void os_without_files(void (*body)(void));
 /* Names the calling thread; at most 15 characters. And its name, of 16 bytes. */
 internal void os_thread_name(const char *name);
 internal void os_thread_read_name(char *name);
@@ -122,6 +126,19 @@ internal bool os_threads_each(void (*see)(unsigned thread));
  * bytes of value, which is enough for both. 0 or an errno value; ENOENT or ESRCH: it has ended. */
 enum { OS_STATUS_MOST = 64 };
 internal int os_thread_status(unsigned thread, const char *name, char *value);
+
+/* ---- Sleep ---- */
+
+/* Is the thread off its processor, inside a system call in which it keeps its memory to itself? *stack: its stack
+ * pointer. False also where the system does not say. */
+internal bool os_thread_sleeps(unsigned thread, uintptr_t *stack);
+/* How often it went to sleep so far; 0: unknown. */
+internal uint64_t os_thread_switches(unsigned thread);
+/* Is that masu's code? Where masu is a part of the program itself nothing is known to be. */
+internal bool os_is_own_code(uintptr_t address);
+/* May there be a signal handler among these frames of a thread that sleeps which interrupted masu's
+ * code? Also true if nothing can be known. */
+internal bool os_was_interrupted(uintptr_t from, uintptr_t to);
 
 /* ---- CPU time ---- */
 

@@ -783,6 +783,33 @@ static int remove_folder(void **state) {
   return rmdir(files_folder);
 }
 
+static int descriptor_inside, open_before;
+static uintptr_t self_inside;
+static void look_from_inside(void) {
+  open_before = (int)syscall(SYS_fcntl, open_before, F_GETFD);
+  descriptor_inside = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY);
+  self_inside = os_thread_self();
+}
+
+static void no_file_is_open_and_none_stays(void **state) {
+  (void)state;
+  int here = open("/dev/null", O_RDONLY), next;
+  unsigned own = os_thread_own_count();
+  open_before = here;
+  descriptor_inside = -2;
+  os_without_files(look_from_inside);
+  if (descriptor_inside == -2)
+    skip(); /* not before Linux 5.9 */
+  assert_int_equal(open_before, -1);
+  assert_int_equal(descriptor_inside, 0);
+  assert_int_equal(self_inside, os_thread_self()); /* what is thread-local is the caller's */
+  assert_int_equal(os_thread_own_count(), own);
+  next = open("/dev/null", O_RDONLY);
+  assert_int_equal(next, here + 1);
+  close(next);
+  close(here);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_page_size),
@@ -816,6 +843,7 @@ int main(void) {
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
       cmocka_unit_test(a_file_is_whole_or_as_it_was),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
+      cmocka_unit_test(no_file_is_open_and_none_stays),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -170,7 +170,7 @@ class Heap:
         words = []
         if int(self.value["sealed"]):
             words.append("sealed")
-        elif self.address in self.masu.parked:
+        elif self.value["is_parked"]:
             words.append("parked")
         elif self.address == self.masu.orphan:
             words.append("orphan heap")
@@ -226,7 +226,6 @@ class Masu:
         self.mappings = variable("mappings", "mappings.c")
         self.map_top = address_of(variable("map_top", "pagemap.c").address)
         self.heaps = [Heap(h, self) for h in follow(roster["all"], "next")]
-        self.parked = {address_of(h.address) for h in follow(roster["parked"], "parked")}
         self.orphan = address_of(roster["orphan"])
         self.slab_type = self.descriptors["unused"].type.target()
         self.classes = [int(size) for size in array(variable("class_table", "sizes.c")["sizes"])]
