@@ -348,6 +348,25 @@ TEST_F(Heap, DestroyedWhileOtherThreadsLive) {
   masu_heap_destroy(second);
 }
 
+/* What each thread gives back is nobody else's to end: its heap is destroyed at once. */
+TEST_F(Heap, HeapsOfSeveralThreadsComeAndGo) {
+  auto live = [] {
+    for (int round = 0; round < 20000; round++) {
+      masu_heap *own = masu_heap_create("own");
+      std::vector<void *> blocks;
+      for (size_t size = 16; size <= 32 * KIB; size += size / 4)
+        blocks.push_back(masu_heap_malloc(own, size));
+      for (void *p : blocks)
+        masu_free(p);
+      masu_heap_trim(own);
+      masu_heap_destroy(own);
+    }
+  };
+  std::thread one(live), other(live);
+  one.join();
+  other.join();
+}
+
 TEST_F(Heap, AChildHasItToo) {
   std::atomic<bool> stop{false};
   std::thread busy([&] {
