@@ -94,9 +94,15 @@ static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_cl
   return hand_out(b);
 }
 
+/* Aligned as the class's blocks are: that may be what the class was chosen for. */
+static COLD void *nested_of_class(unsigned size_class) {
+  size_t has = class_size(size_class);
+  return nested(has, min_size(has & -has, TABLE_MAX));
+}
+
 static inline void *malloc_refilling(size_t size, unsigned size_class) {
   if (UNLIKELY(thread_busy))
-    return nested(class_size(size_class), 1);
+    return nested_of_class(size_class);
   heap *h = thread_enter();
   if (UNLIKELY(load_relaxed(&budget_interval)) && h && budget_due(h, size_class, class_size(size_class)))
     return malloc_sampled(h, size, size_class);
