@@ -144,6 +144,8 @@ static bool grow(bool dense) {
   bool committed = os_commit(page->base, HUGE_SIZE);
   if (committed && dense)
     os_want_huge_pages(page->base, HUGE_SIZE);
+  else if (committed && page->huge) /* since it was put away */
+    os_avoid_huge_pages(page->base, HUGE_SIZE);
   transit_end();
   page->dense = dense;
   set_huge(page, committed && dense);
@@ -321,7 +323,7 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   if (purged == mask)
     aging_enter(page, now);
   if (page->huge && !page->used && !page->dirty)
-    page_retire(page); /* to be one again when it is taken */
+    page_retire(page); /* to be one again if it is dense */
   supply.figures.returned += slice_bytes(purged);
   return slice_bytes(purged);
 }

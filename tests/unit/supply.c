@@ -1008,6 +1008,31 @@ static void dense_runs_of_a_large_program_get_huge_pages(void **state) {
   assert_true(option_set(OPTION_huge_pages, 0));
 }
 
+/* Else a byte would make all of it resident. */
+static void an_ordinary_page_is_none_to_the_system(void **state) {
+  (void)state;
+  run dense, ballast[9], ordinary;
+  if (!os_gives_huge_pages())
+    skip();
+  supply_purge_all(0);
+  assert_true(option_set(OPTION_huge_pages, 16));
+  for (int i = 0; i < 9; i++)
+    ballast[i] = take(32, 32);
+  dense = take_dense(32);
+  assert_true(dense.page->huge);
+  supply_give(dense.page, dense.start, 32);
+  supply_purge_all(1); /* put away */
+  ordinary = take(1, 1);
+  assert_ptr_equal(ordinary.page, dense.page);
+  assert_false(ordinary.page->huge);
+  *ordinary.start = 1;
+  assert_true(os_resident_in(ordinary.page->base, HUGE_SIZE) <= SLICE_SIZE);
+  supply_give(ordinary.page, ordinary.start, 1);
+  for (int i = 0; i < 9; i++)
+    supply_give(ballast[i].page, ballast[i].start, 32);
+  assert_true(option_set(OPTION_huge_pages, 0));
+}
+
 /* What is left of a huge page is resident: others may have it before more is made accessible. */
 static void other_runs_fill_huge_pages_up(void **state) {
   (void)state;
@@ -1104,6 +1129,7 @@ int main(void) {
       TEST(under_a_limit_of_address_space),
       TEST(under_a_limit_of_data),
       TEST(dense_runs_of_a_large_program_get_huge_pages),
+      TEST(an_ordinary_page_is_none_to_the_system),
       TEST(other_runs_fill_huge_pages_up),
       TEST(the_check_sees_what_is_wrong),
   };
