@@ -3,7 +3,10 @@
 #include <masu/fixed.h>
 #include <masu/pool.h>
 
+#include <sys/resource.h>
+
 #include <atomic>
+#include <cstdio>
 
 #include "forms.h"
 
@@ -228,6 +231,31 @@ TEST_F(Heap, ALoweredLimitLetsTheHeapShrink) {
   EXPECT_EQ(read().used, 3 * MIB);
 #endif
   EXPECT_FAILS_WITH(ENOMEM, masu_realloc(p, 5 * MIB));
+}
+
+/* No more address space from now on. */
+static void limit_address_space() {
+  unsigned long pages = 0;
+  FILE *f = fopen("/proc/self/statm", "r");
+  ASSERT_TRUE(f && fscanf(f, "%lu", &pages) == 1);
+  fclose(f);
+  rlimit limit = {pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)), RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+TEST_F(Heap, WhatMallocKeepsServesItBeforeItFails) {
+  if (!EXACT_MEMORY)
+    GTEST_SKIP();
+  for (size_t size : {60 * KIB, 300 * KIB})
+    EXPECT_TRUE(in_forked_child([&] {
+      masu_free(masu_heap_malloc(heap, 10));
+      void *idle = masu_malloc(12 * MIB);
+      limit_address_space();
+      while (masu_malloc(16))
+        ;
+      masu_free(idle);
+      EXPECT_NE(masu_heap_malloc(heap, size), nullptr);
+    })) << size;
 }
 
 TEST_F(Heap, WhatOthersFreedIsNotChargedAnyMore) {
