@@ -35,7 +35,8 @@ thread_local_data bool thread_busy;
 thread_local_data uint8_t thread_holding; /* locks taken by thread_hold */
 thread_local_data uint8_t thread_frees; /* without a heap so far */
 
-/* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
+/* Called first in each round of a thread's destructors after it got a heap, whether it has one or not;
+ * NULL: nothing is. Set once. */
 internal_data _Atomic(void (*)(void)) thread_exit_hook;
 /* Called when a thread has got its heap, from inside its first allocation. Set once. */
 internal_data _Atomic(void (*)(void)) thread_join_hook;
