@@ -436,10 +436,14 @@ inline outbox_deliver(me, first, last, k) {
   do
   :: atomic {
        !total && !part ->
+#ifdef MISTAKE_RESERVE_LOOKED_AT_LATE
+       part = 1 + LAST_COUNT
+#else
        if
        :: count[s] + k < reserve[s] -> total = POISON /* it can't be the last */
        :: else -> part = 1 + LAST_COUNT
        fi
+#endif
      }
   :: atomic { !total && part -> total = part + LAST_REST; part = 0 }
   :: atomic {
@@ -983,9 +987,12 @@ inline malloc_fast(h) {
 #elif NS * NB == 3
 #define ANY_HELD (status[1] == HELD || status[2] == HELD || status[3] == HELD)
 #define TAKE_HELD if HOLD(1) HOLD(2) HOLD(3) fi
-#else
+#elif NS * NB == 4
 #define ANY_HELD (status[1] == HELD || status[2] == HELD || status[3] == HELD || status[4] == HELD)
 #define TAKE_HELD if HOLD(1) HOLD(2) HOLD(3) HOLD(4) fi
+#else
+#define ANY_HELD (status[1] == HELD || status[2] == HELD || status[3] == HELD || status[4] == HELD || status[5] == HELD)
+#define TAKE_HELD if HOLD(1) HOLD(2) HOLD(3) HOLD(4) HOLD(5) fi
 #endif
 
 inline start_blocks() {

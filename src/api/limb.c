@@ -123,6 +123,8 @@ static void *limb_take(heap *l, size_t size, unsigned size_class) {
     limb_reclaim(l);
     sampled_reclaim(a);
     b = heap_take_block(l, size_class);
+    if (!b && !l->refused && malloc_reclaim(h))
+      b = heap_take_block(l, size_class);
   }
   bool refused = l->refused;
   limb_leave(l, h);
@@ -151,6 +153,11 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   }
   if (allowed) {
     s = large_take(size, align, dirty);
+    if (UNLIKELY(!s)) {
+      limb_reclaim(l);
+      sampled_reclaim(a);
+      s = malloc_reclaim(h) ? large_take(size, align, dirty) : NULL;
+    }
     if (s)
       store_release(&s->owner, l);
     else

@@ -21,10 +21,8 @@ static COLD void *out_of_memory(void) {
   return NULL;
 }
 
-/* Memory ran out. Waits for what is on its way back and gives back whatever is
- * idle anywhere, this thread's hands too: a block in one keeps a slab, and a slab the
- * region that it is in. True: worth another try. */
-static COLD bool reclaim(heap *h) {
+/* A block in a hand keeps a slab, and a slab the region that it is in. */
+internal COLD bool malloc_reclaim(heap *h) {
   bool waited = supply_settle();
   if (supply_is_prewarmed())
     supply_prewarm(0);
@@ -58,7 +56,7 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
     spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
   }
   slab *s = large_take(size, align, dirty);
-  if (UNLIKELY(!s) && size <= LARGE_MOST && reclaim(h))
+  if (UNLIKELY(!s) && size <= LARGE_MOST && malloc_reclaim(h))
     s = large_take(size, align, dirty);
   void *p = s ? s->start : NULL;
   if (s && h)
@@ -71,7 +69,7 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
 static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
   block *b = NULL;
   size_t dirty;
-  if (reclaim(h) && (h || (h = thread_enter())))
+  if (malloc_reclaim(h) && (h || (h = thread_enter())))
     b = heap_take_block(h, size_class);
   thread_leave(h);
   if (!b && size_class >= TABLE_COUNT)
@@ -94,9 +92,15 @@ static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_cl
   return hand_out(b);
 }
 
+/* Aligned as the class's blocks are: that may be what the class was chosen for. */
+static COLD void *nested_of_class(unsigned size_class) {
+  size_t has = class_size(size_class);
+  return nested(has, min_size(has & -has, TABLE_MAX));
+}
+
 static inline void *malloc_refilling(size_t size, unsigned size_class) {
   if (UNLIKELY(thread_busy))
-    return nested(class_size(size_class), 1);
+    return nested_of_class(size_class);
   heap *h = thread_enter();
   if (UNLIKELY(load_relaxed(&budget_interval)) && h && budget_due(h, size_class, class_size(size_class)))
     return malloc_sampled(h, size, size_class);

@@ -9,6 +9,9 @@
 internal void *malloc_slow(size_t size);
 /* Above TABLE_MAX. */
 internal void *malloc_larger(size_t size);
+/* Memory ran out. Waits for what is on its way back and gives back whatever is idle anywhere, that
+ * of h, the thread's heap or NULL, too. Inside a slow path. True: worth another try. */
+internal bool malloc_reclaim(heap *h);
 /* At a multiple of align, a power of two. NULL with errno ENOMEM. */
 internal void *malloc_aligned(size_t align, size_t size);
 /* *dirty: so many bytes at the start may not be zero. */

@@ -56,8 +56,7 @@ static void fork_parent(void) {
 
 static void fork_child(void) {
   os_fork_reset();
-  if (!was_busy)
-    supply_forget_transit();
+  supply_fork_child(was_busy);
   roster_fork_child(thread_heap());
   helper_fork_child();
   fork_end();

@@ -20,8 +20,8 @@ internal bool sampled_is(const slab *s, map_tag tag) {
 
 /* ---- Telling ---- */
 
-/* Runs with the thread's own allocations unseen. A thread past its last destructor has
- * no budget of its own, and nothing of it is sampled. */
+/* Runs with the thread's own allocations unseen; but not those of a thread past its last destructor,
+ * which draw from the orphan heap's budget. */
 internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn) {
   heap *h = thread_heap();
   heap_budget *b = h ? h->budget : NULL;

@@ -6,8 +6,8 @@
  * a limb of that kind, on its account. Large blocks bear a mark.
  *
  * The observer is called outside of all locks; it may allocate, and what it allocates is
- * not sampled. A block is told of before its caller has it, and again before its memory is
- * anybody else's, so for one address the calls come in order.
+ * not sampled, but by a thread past its last destructor. A block is told of before its caller has it,
+ * and again before its memory is anybody else's, so for one address the calls come in order.
  *
  * Threads: any.
  */

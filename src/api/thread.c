@@ -83,8 +83,9 @@ static void heap_leave(heap *h, size_t rounds) {
 /* 0 until it is made; the key plus 1. */
 static atomic_u32 exit_key;
 
-/* In every round from the first on: a heap that is joined in a later one has to be parked, and
- * after the last nobody joins. */
+/* In every round from the first on, as a heap that is joined in a later one has to be parked. Rounds
+ * count from the thread's first allocation: where that comes in a destructor, a heap that is joined in the
+ * system's last round is left behind. */
 static void thread_exits(void *rounds_so_far) {
   size_t rounds = (size_t)rounds_so_far;
   void (*hook)(void) = load_relaxed(&thread_exit_hook);
@@ -94,7 +95,7 @@ static void thread_exits(void *rounds_so_far) {
   if (h)
     heap_leave(h, rounds);
   thread_hot = (heap_hot *)&thread_none[rounds];
-  if (h && os_thread_is_initial())
+  if (os_thread_is_initial())
     helper_initial_thread_ends();
   if (rounds < THREAD_ROUNDS)
     pthread_setspecific(load_acquire(&exit_key) - 1, (void *)(rounds + 1));

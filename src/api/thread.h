@@ -51,7 +51,8 @@ static inline heap *thread_heap_still(void) {
   return LIKELY(hot->tag != TAG_NO_HEAP) ? (heap *)hot : CONTAINER_OF(hot, heap, empty);
 }
 
-/* Called first when a thread that has a heap ends; NULL: nothing is. Set once. */
+/* Called first in each round of a thread's destructors after it got a heap, whether it has one or not;
+ * NULL: nothing is. Set once. */
 internal_data _Atomic(void (*)(void)) thread_exit_hook;
 /* Called when a thread has got its heap, from inside its first allocation. Set once. */
 internal_data _Atomic(void (*)(void)) thread_join_hook;

@@ -573,10 +573,7 @@ static void release_if_charged(slab *s, void *a) {
     slab_release(s);
 }
 
-internal void heap_release_account(account *a) {
-  spares_finish();
-  slab_for_each(release_if_charged, a);
-}
+internal void heap_release_account(account *a) { slab_for_each(release_if_charged, a); }
 
 internal void heap_forget_all(heap *h) {
   uint32_t count;

@@ -23,11 +23,12 @@ internal void mail_init(slab *s) { store_relaxed(&s->mail, with(0, 0, 0, MAIL_OP
 
 /* The state after `total` blocks are in the mail. need is read after the word: a
  * later need goes with a later version, on which the compare-and-swap fails. And
- * reserve after need: a need that was lowered for it goes with it. A PARKED slab is
- * only queued: its owner may still be at work on it. need is in the owner's line, so it
- * is not looked at while reserve alone is more. */
+ * reserve after need: a need that was lowered for it goes with it. And before as well: the
+ * owner may clear it behind the same word, and the need that he raised for that goes with it; nor
+ * is need, in the owner's line, looked at while reserve alone is more. A PARKED slab is
+ * only queued: its owner may still be at work on it. */
 static mail_state state_with(slab *s, mail_state before, uint32_t total) {
-  if (before != MAIL_PARKED && total >= load_relaxed(&s->reserve)) {
+  if (before != MAIL_PARKED && total >= load_acquire(&s->reserve)) {
     uint32_t need = load_acquire(&s->need);
     if (total == need + load_relaxed(&s->reserve))
       return MAIL_DEAD;

@@ -26,13 +26,13 @@
  * What figures are made of is atomic, for whoever reads them meanwhile; only the
  * owner writes it.
  *
- * Only the owner writes need and reserve. Senders read them, need first: when the mail
- * holds as many blocks as both together, nothing of the slab is out, and the sender
+ * Only the owner writes need and reserve. Senders read reserve, need, and reserve again: when the
+ * mail holds as many blocks as both together, nothing of the slab is out, and the sender
  * may end it (mail_publish). So before the owner takes blocks out, he
  * raises need first and changes the mail word second; whoever counted on the old need
  * fails on the new version. Before he lowers reserve he does the same (to 0 he may at
- * any time, with need raised), and before he lowers need for the sake of reserve he
- * raises reserve.
+ * any time, with need raised: who sees it so sees that), and before he lowers need for the sake of
+ * reserve he raises reserve.
  */
 #ifndef MASU_HEAP_SLAB_H
 #define MASU_HEAP_SLAB_H

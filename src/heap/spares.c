@@ -41,7 +41,7 @@ static void spare_let_go(slab *s) {
   slab_release(s);
 }
 
-/* On their way back, from any heap, where a child of fork finds them. Guarded by LOCK_META. */
+/* On their way back, from threads' own heaps, where a child of fork finds them. Guarded by LOCK_META. */
 static slab *leaving;
 
 static slab *leaving_pop(void) {
@@ -71,7 +71,8 @@ static void spares_leave(heap *h, unsigned size_class, bool but_one, size_t slic
   lock_drop(LOCK_META);
 }
 
-internal size_t spares_finish(void) {
+/* What is on its way back goes, also what a thread that fork cut off had begun. Returns the bytes. */
+static size_t spares_finish(void) {
   size_t bytes = 0;
   for (slab *s; (s = leaving_pop());) {
     bytes += s->slices * SLICE_SIZE;
@@ -168,7 +169,19 @@ internal void spares_upkeep(heap *h) {
     spares_reduce(h, SIZE_MAX);
 }
 
+static size_t limb_spares_give_back(heap *l) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++)
+    for (slab *s; (s = spare_pop(l, c));) {
+      bytes += s->slices * SLICE_SIZE;
+      spare_let_go(s);
+    }
+  return bytes;
+}
+
 internal size_t spares_give_back(heap *h) {
+  if (load_relaxed(&h->account))
+    return limb_spares_give_back(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     if (load_relaxed(&h->spare[c]))
       spares_leave(h, c, false, SIZE_MAX);

@@ -9,9 +9,10 @@
  *     spared == slices of all of them, but for what another thread is just taking
  *
  * Those that go are taken off and put on a list of all heaps in one step that fork does not
- * divide, and from there given back one at a time.
+ * divide, and from there given back one at a time, by any thread. Those of a limb are not: its
+ * named heap may be destroyed at any time, and that finds what fork cut off.
  *
- * Threads: the heap's, but for spares_give_back: any. Only the owner puts slabs in, so
+ * Threads: the heap's, but for spares_give_back, unless of a limb: any. Only the owner puts slabs in, so
  * whoever exchanges a stack for NULL has all that were there.
  */
 #ifndef MASU_HEAP_SPARES_H
@@ -31,9 +32,6 @@ internal slab *spare_take(heap *h, unsigned size_class);
 internal void spares_make_room(heap *h, size_t slices);
 /* Once in a purge delay: lets go of what was not wanted of late. */
 internal void spares_upkeep(heap *h);
-/* What is on its way back goes, also what a thread that fork cut off had begun. Any thread; returns
- * the bytes. */
-internal size_t spares_finish(void);
 /* All of them go. Returns the bytes. */
 internal size_t spares_give_back(heap *h);
 

@@ -140,9 +140,11 @@ internal void os_want_huge_pages(void *p, size_t size) { advise(p, size, MADV_HU
 
 static bool look_for_huge_pages(void) {
   char text[64];
-  int why;
+  int saved = errno, why;
   text[os_file_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text - 1, &why)] = 0;
-  return *text && !strstr(text, "[never]") && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) <= 0;
+  bool disabled = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;
+  errno = saved;
+  return *text && !strstr(text, "[never]") && !disabled;
 }
 
 internal bool os_gives_huge_pages(void) {

@@ -1,7 +1,7 @@
 /* lock: every lock of masu, in one table of ranks.
  *
  * A thread that holds a lock takes only locks of higher rank; that makes deadlock
- * impossible, and it is the order in which fork takes them all. A waiter spins
+ * impossible, but for signal handlers that fork, and it is the order in which fork takes them all. A waiter spins
  * a moment and then sleeps, so with many threads on few processors nobody burns
  * the time that the holder needs. No system call that takes long is made with a
  * lock held.
@@ -35,8 +35,9 @@ typedef enum lock_rank {
 internal void lock_take(lock_rank rank);
 internal void lock_drop(lock_rank rank);
 
-/* interrupted: the caller may be a signal handler that interrupted masu. Also for who stops
- * all other threads, and wants none of them to have a lock. */
+/* interrupted: the caller may be a signal handler that interrupted masu. Its thread may have a lock
+ * already and takes lower ones here, so another thread that has one of them must not wait for
+ * that. Also for who stops all other threads, and wants none of them to have a lock. */
 internal void locks_fork_prepare(bool interrupted);
 /* In the parent and in the child. */
 internal void locks_fork_release(void);

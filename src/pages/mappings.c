@@ -130,12 +130,15 @@ internal char *mapping_take_kept(size_t slices, size_t align) {
 
 static char *move_to(size_t align, char *start, size_t from, size_t to) {
   char *target = os_reserve(bytes_of(to), align);
+  if (!target)
+    return NULL;
+  if (!map_prepare(target, bytes_of(to))) {
+    os_unmap(target, bytes_of(to));
+    return NULL;
+  }
   /* Some kernels unmap the target before they refuse, and then it may be somebody
    * else's by now: the reservation, address space only, is given up. */
-  if (!target || !map_prepare(target, bytes_of(to)) ||
-      !os_move(start, bytes_of(from), target, bytes_of(to)))
-    return NULL;
-  return target;
+  return os_move(start, bytes_of(from), target, bytes_of(to)) ? target : NULL;
 }
 
 /* The largest range that is smaller than that; empty: there is none. */
@@ -194,7 +197,14 @@ internal bool mapping_extend_kept(char *start, size_t from, size_t to) {
 }
 
 internal bool mapping_extend_fresh(char *start, size_t from, size_t to) {
-  return os_grow_in_place(start, bytes_of(from), bytes_of(to));
+  char *more = start + bytes_of(from);
+  if (!os_grow_in_place(start, bytes_of(from), bytes_of(to)))
+    return false;
+  if (!map_prepare(more, bytes_of(to - from))) {
+    os_unmap(more, bytes_of(to - from));
+    return false;
+  }
+  return true;
 }
 
 internal char *mapping_move(char *start, size_t from, size_t to) {

@@ -27,7 +27,7 @@ internal char *mapping_take_fresh(size_t slices, size_t align, size_t *dirty);
 internal size_t mapping_give(char *start, size_t slices);
 
 /* Makes a mapping longer where it stands, out of what is kept, or with the help of
- * the system; false: what follows is not free. */
+ * the system; false: what follows is not free, or memory is short. */
 internal bool mapping_extend_kept(char *start, size_t from, size_t to);
 internal bool mapping_extend_fresh(char *start, size_t from, size_t to);
 /* Makes it longer somewhere else; NULL: refused, nothing changed. The system refuses

@@ -43,14 +43,15 @@ static void prepare_lists(void) {
   supply.ready = true;
 }
 
-/* Around every system call: the lock is off, fork and who is out of memory wait. */
+/* Around every system call: the lock is off, fork and who is out of memory wait. A child that a signal
+ * handler forked meanwhile has forgotten it. */
 static void transit_begin(void) {
   supply.in_transit++;
   lock_drop(LOCK_SUPPLY);
 }
 static void transit_end(void) {
   lock_take(LOCK_SUPPLY);
-  supply.in_transit--;
+  supply.in_transit -= supply.in_transit != 0;
   supply.arrived++;
 }
 
@@ -143,6 +144,8 @@ static bool grow(bool dense) {
   bool committed = os_commit(page->base, HUGE_SIZE);
   if (committed && dense)
     os_want_huge_pages(page->base, HUGE_SIZE);
+  else if (committed && page->huge) /* since it was put away */
+    os_avoid_huge_pages(page->base, HUGE_SIZE);
   transit_end();
   page->dense = dense;
   set_huge(page, committed && dense);
@@ -320,7 +323,7 @@ static size_t page_purge(hpage *page, uint32_t mask, uint64_t now) {
   if (purged == mask)
     aging_enter(page, now);
   if (page->huge && !page->used && !page->dirty)
-    page_retire(page); /* to be one again when it is taken */
+    page_retire(page); /* to be one again if it is dense */
   supply.figures.returned += slice_bytes(purged);
   return slice_bytes(purged);
 }
@@ -505,9 +508,9 @@ internal bool supply_is_prewarmed(void) { return load_relaxed(&prewarmed_now) !=
 /* Called and left with the lock held, which is dropped meanwhile. */
 static int page_lock(hpage *page, bool lock) {
   page->region->used++;
-  lock_drop(LOCK_SUPPLY);
+  transit_begin();
   int why = os_lock_memory(page->base, HUGE_SIZE, lock);
-  lock_take(LOCK_SUPPLY);
+  transit_end();
   page->region->used--;
   return why;
 }
@@ -682,8 +685,24 @@ internal bool supply_is_aging(void) {
   return aging;
 }
 
+/* ---- Fork ---- */
+
+static unsigned pages_used(const region *r) {
+  unsigned used = 0;
+  for (unsigned i = 0; i < r->touched; i++)
+    used += r->pages[i].used != 0;
+  return used;
+}
+
 internal bool supply_in_transit(void) { return supply.in_transit > 0; }
-internal void supply_forget_transit(void) { supply.in_transit = 0; }
+
+/* Who kept a region while the lock was off is gone. */
+internal void supply_fork_child(bool interrupted) {
+  if (UNLIKELY(supply.in_transit) && !interrupted)
+    for (region *r = regions_first(); r; r = r->next)
+      r->used = pages_used(r);
+  supply.in_transit = 0;
+}
 
 /* ---- Checking ---- */
 
@@ -710,12 +729,9 @@ internal unsigned supply_check(void) {
   lock_take(LOCK_SUPPLY);
   prepare_lists();
   for (region *r = regions_first(); r; r = r->next) {
-    unsigned used = 0;
-    for (unsigned i = 0; i < r->touched; i++) {
+    for (unsigned i = 0; i < r->touched; i++)
       wrong += check_page(&r->pages[i], &idle, &committed);
-      used += r->pages[i].used != 0;
-    }
-    wrong += report_violation(used != r->used, "used pages of region", r->base);
+    wrong += report_violation(pages_used(r) != r->used, "used pages of region", r->base);
   }
   wrong += report_violation(idle != supply.figures.idle, "idle bytes", NULL);
   wrong += report_violation(committed != supply.figures.committed, "committed bytes", NULL);

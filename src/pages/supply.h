@@ -88,9 +88,10 @@ internal void supply_note_sparse_reuse(size_t size);
 internal size_t supply_used(void);
 
 /* For fork, with LOCK_SUPPLY held: is a run in transit; and in the child, where
- * the threads that would finish are gone: there is none (their slices are lost). */
+ * the threads that would finish are gone: there is none (their slices are lost). interrupted: a
+ * signal handler forks, and the caller itself may be at work here. */
 internal bool supply_in_transit(void);
-internal void supply_forget_transit(void);
+internal void supply_fork_child(bool interrupted);
 /* With a helper, it alone purges by age; without, whoever gives memory back. */
 internal void supply_set_helped(bool helped);
 

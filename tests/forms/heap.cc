@@ -3,7 +3,10 @@
 #include <masu/fixed.h>
 #include <masu/pool.h>
 
+#include <sys/resource.h>
+
 #include <atomic>
+#include <cstdio>
 
 #include "forms.h"
 
@@ -230,6 +233,31 @@ TEST_F(Heap, ALoweredLimitLetsTheHeapShrink) {
   EXPECT_FAILS_WITH(ENOMEM, masu_realloc(p, 5 * MIB));
 }
 
+/* No more address space from now on. */
+static void limit_address_space() {
+  unsigned long pages = 0;
+  FILE *f = fopen("/proc/self/statm", "r");
+  ASSERT_TRUE(f && fscanf(f, "%lu", &pages) == 1);
+  fclose(f);
+  rlimit limit = {pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)), RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+TEST_F(Heap, WhatMallocKeepsServesItBeforeItFails) {
+  if (!EXACT_MEMORY)
+    GTEST_SKIP();
+  for (size_t size : {60 * KIB, 300 * KIB})
+    EXPECT_TRUE(in_forked_child([&] {
+      masu_free(masu_heap_malloc(heap, 10));
+      void *idle = masu_malloc(12 * MIB);
+      limit_address_space();
+      while (masu_malloc(16))
+        ;
+      masu_free(idle);
+      EXPECT_NE(masu_heap_malloc(heap, size), nullptr);
+    })) << size;
+}
+
 TEST_F(Heap, WhatOthersFreedIsNotChargedAnyMore) {
   std::vector<void *> blocks(4000);
   std::atomic<int> step{0};
@@ -346,6 +374,25 @@ TEST_F(Heap, DestroyedWhileOtherThreadsLive) {
   step = 2;
   user.join();
   masu_heap_destroy(second);
+}
+
+/* What each thread gives back is nobody else's to end: its heap is destroyed at once. */
+TEST_F(Heap, HeapsOfSeveralThreadsComeAndGo) {
+  auto live = [] {
+    for (int round = 0; round < 20000; round++) {
+      masu_heap *own = masu_heap_create("own");
+      std::vector<void *> blocks;
+      for (size_t size = 16; size <= 32 * KIB; size += size / 4)
+        blocks.push_back(masu_heap_malloc(own, size));
+      for (void *p : blocks)
+        masu_free(p);
+      masu_heap_trim(own);
+      masu_heap_destroy(own);
+    }
+  };
+  std::thread one(live), other(live);
+  one.join();
+  other.join();
 }
 
 TEST_F(Heap, AChildHasItToo) {

@@ -1,7 +1,8 @@
 /* Gate: a signal handler that allocates and frees while the interrupted code is
  * inside malloc or free. POSIX forbids it and the C library's malloc deadlocks;
- * programs do it all the same. No deadlock is what we demand. The handler uses
- * other size classes than the code it interrupts and keeps its blocks private. */
+ * programs do it all the same. No deadlock is what we demand, and blocks as they were asked
+ * for. The handler uses other size classes than the code it interrupts and keeps its blocks
+ * private. */
 #include <sys/time.h>
 
 #include "sender.h"
@@ -20,6 +21,10 @@ static void handler(int number) {
     handlers[i] = malloc(sizes[i]);
     touch(handlers[i], handlers[i] ? 1 : 0);
   }
+  size_t align = (size_t)2048 << turn % 5;
+  void *aligned = aligned_alloc(align, 100);
+  CHECK(!((uintptr_t)aligned & (align - 1)), "%p for an alignment of %zu", aligned, align);
+  free(aligned);
   if (++turn % 16 == 0)
     free(malloc(40 * MIB));
   errno = saved;

@@ -189,6 +189,23 @@ static void huge_pages_are_avoided(void **state) {
   os_unmap(p, 4 * MIB);
 }
 
+static long refused(long number, const long *arguments) {
+  (void)number, (void)arguments;
+  return -EPERM;
+}
+
+static void ask_in_a_sandbox(void) {
+  trap_calls(SYS_prctl, SYS_prctl, refused);
+  errno = 0;
+  os_gives_huge_pages();
+  REQUIRE(errno == 0);
+}
+
+static void a_sandbox_is_not_heard_of(void **state) {
+  (void)state;
+  in_child(ask_in_a_sandbox);
+}
+
 static void residence_is_seen(void **state) {
   (void)state;
   if (SANITIZED)
@@ -821,6 +838,7 @@ int main(void) {
       cmocka_unit_test(purged_memory_is_zero),
       cmocka_unit_test(locked_memory_is_kept),
       cmocka_unit_test(huge_pages_are_avoided),
+      cmocka_unit_test(a_sandbox_is_not_heard_of),
       cmocka_unit_test(residence_is_seen),
       cmocka_unit_test(growing_in_place),
       cmocka_unit_test(nothing_is_overgrown),

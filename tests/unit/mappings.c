@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "pages/mappings.h"
+#include "pages/pagemap.h"
 
 enum { DELAY = 1000 };
 
@@ -206,6 +207,55 @@ static void refusals_change_nothing(void **state) {
   mapping_give(p, 100);
 }
 
+/* 4 GiB of address space share a leaf of the pagemap. Between two of them there is room, and nothing was above. */
+static char *leaf_border(size_t below, size_t above) {
+  for (uintptr_t at = (uintptr_t)1 << 36; at < (uintptr_t)1 << 46; at += (uintptr_t)1 << MAP_LEAF_SHIFT) {
+    char *start = (char *)at - below;
+    if (map_leaf((void *)at) || mmap(start, below + above, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED)
+      continue;
+    munmap((char *)at, above);
+    return (char *)at;
+  }
+  return NULL;
+}
+
+static void what_a_mapping_grows_into_is_in_the_pagemap(void **state) {
+  enum { BELOW = 16, ABOVE = 32 };
+  (void)state;
+  if (SANITIZED)
+    skip(); /* they divide the address space */
+  char *border = leaf_border(BELOW * SLICE_SIZE, ABOVE * SLICE_SIZE), *p = border - BELOW * SLICE_SIZE;
+  assert_non_null(border);
+  assert_true(map_prepare(p, BELOW * SLICE_SIZE));
+  assert_true(mapping_extend_fresh(p, BELOW, BELOW + ABOVE));
+  assert_int_not_equal(map_leaf(border), 0);
+  mapping_give(border, ABOVE);
+  assert_ptr_equal(mapping_take_kept(ABOVE, SLICE_SIZE), border);
+  map_set(border, 1, 1);
+  assert_int_equal(map_get(border), 1);
+  map_set(border, 1, MAP_NONE);
+  mapping_give(p, BELOW + ABOVE);
+}
+
+/* There is address space for the block, but not for its part of the pagemap. */
+static void move_beyond_the_pagemap(void) {
+  const size_t much = 5 * 1024 * MIB; /* of which a part was never asked for */
+  char *p = take(100);
+  limit_address_space(much + 128 * KIB);
+  REQUIRE(!mapping_move(p, 100, much / SLICE_SIZE));
+  REQUIRE(all_bytes(p, 100 * SLICE_SIZE, 1));
+  void *again = os_reserve(much, SLICE_SIZE);
+  REQUIRE(again);
+}
+
+static void a_refused_move_costs_no_address_space(void **state) {
+  (void)state;
+  if (SANITIZED)
+    skip();
+  in_child(move_beyond_the_pagemap);
+}
+
 /* ---- Threads ---- */
 
 static void *take_resize_give(void *number) {
@@ -258,6 +308,8 @@ int main(void) {
       TEST(very_large_ones_are_not_kept),
       TEST(a_mapping_extends_into_what_is_kept),
       TEST(a_mapping_moves),
+      TEST(what_a_mapping_grows_into_is_in_the_pagemap),
+      TEST(a_refused_move_costs_no_address_space),
       TEST(refusals_change_nothing),
       TEST(many_threads),
   };

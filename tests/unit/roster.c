@@ -614,7 +614,7 @@ static void use(heap *h) {
 
 static void a_child_in_the_middle(heap *own) {
   roster_fork_child(own);
-  supply_forget_transit();
+  supply_fork_child(false);
   locks_fork_release();
   use(own);
   for (int i = 0; i < 8; i++)

@@ -800,6 +800,94 @@ static void many_threads_and_a_purger(void **state) {
   pthread_join(purger, NULL);
 }
 
+/* ---- Fork ---- */
+
+static void *purge_again_and_again(void *unused) {
+  while (!load_relaxed(&stop)) {
+    run r;
+    REQUIRE(supply_take(32, 32, &r));
+    memset(r.start, 1, HUGE_SIZE);
+    supply_give(r.page, r.start, 32);
+    supply_purge_all(1);
+  }
+  return unused;
+}
+
+static void *lock_again_and_again(void *unused) {
+  while (!load_relaxed(&stop))
+    supply_lock(false);
+  return unused;
+}
+
+/* Starts the thread; then a system call of its is pending, and the caller has the lock. */
+static pthread_t start_in_transit(void *(*body)(void *)) {
+  pthread_t thread;
+  store_relaxed(&stop, 0);
+  assert_int_equal(pthread_create(&thread, NULL, body, NULL), 0);
+  for (lock_take(LOCK_SUPPLY); !supply_in_transit(); lock_take(LOCK_SUPPLY)) {
+    lock_drop(LOCK_SUPPLY);
+    sched_yield();
+  }
+  return thread;
+}
+
+static void end_in_transit(pthread_t thread) {
+  lock_drop(LOCK_SUPPLY);
+  store_relaxed(&stop, 1);
+  pthread_join(thread, NULL);
+}
+
+/* With the lock, as fork does. */
+static pid_t fork_in_transit(void *(*other)(void *)) {
+  pthread_t thread = start_in_transit(other);
+  pid_t child = _Fork();
+  if (child != 0)
+    end_in_transit(thread);
+  return child;
+}
+
+static void child_ends_with_0(pid_t child) {
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
+static void a_child_waits_for_nobody_who_is_gone(void **state) {
+  (void)state;
+  for (int interrupted = 0; interrupted < 2; interrupted++) {
+    pid_t child = fork_in_transit(purge_again_and_again);
+    if (child == 0) {
+      supply_fork_child(interrupted);
+      _exit(supply_in_transit());
+    }
+    child_ends_with_0(child);
+  }
+}
+
+static void a_child_keeps_no_region_for_who_is_gone(void **state) {
+  (void)state;
+  run r = take(1, 1);
+  give(r);
+  pid_t child = fork_in_transit(lock_again_and_again);
+  if (child == 0) {
+    alarm(300);
+    supply_fork_child(false);
+    lock_drop(LOCK_SUPPLY);
+    supply_purge_all(0);
+    _exit(supply_check() != 0 || supply_figures_now().reserved != 0);
+  }
+  child_ends_with_0(child);
+}
+
+/* A signal handler forks in the middle of a system call: that ends in the child as well. */
+static void a_call_that_was_forgotten_ends(void **state) {
+  (void)state;
+  pthread_t thread = start_in_transit(purge_again_and_again);
+  supply_fork_child(true);
+  end_in_transit(thread);
+  assert_false(supply_in_transit());
+}
+
 /* ---- Short of memory ---- */
 
 static size_t take_until_refused(run *r, size_t most, unsigned slices) {
@@ -920,6 +1008,31 @@ static void dense_runs_of_a_large_program_get_huge_pages(void **state) {
   assert_true(option_set(OPTION_huge_pages, 0));
 }
 
+/* Else a byte would make all of it resident. */
+static void an_ordinary_page_is_none_to_the_system(void **state) {
+  (void)state;
+  run dense, ballast[9], ordinary;
+  if (!os_gives_huge_pages())
+    skip();
+  supply_purge_all(0);
+  assert_true(option_set(OPTION_huge_pages, 16));
+  for (int i = 0; i < 9; i++)
+    ballast[i] = take(32, 32);
+  dense = take_dense(32);
+  assert_true(dense.page->huge);
+  supply_give(dense.page, dense.start, 32);
+  supply_purge_all(1); /* put away */
+  ordinary = take(1, 1);
+  assert_ptr_equal(ordinary.page, dense.page);
+  assert_false(ordinary.page->huge);
+  *ordinary.start = 1;
+  assert_true(os_resident_in(ordinary.page->base, HUGE_SIZE) <= SLICE_SIZE);
+  supply_give(ordinary.page, ordinary.start, 1);
+  for (int i = 0; i < 9; i++)
+    supply_give(ballast[i].page, ballast[i].start, 32);
+  assert_true(option_set(OPTION_huge_pages, 0));
+}
+
 /* What is left of a huge page is resident: others may have it before more is made accessible. */
 static void other_runs_fill_huge_pages_up(void **state) {
   (void)state;
@@ -1010,9 +1123,13 @@ int main(void) {
       TEST(coming_and_going_costs_no_memory),
       TEST(random_operations),
       TEST(many_threads_and_a_purger),
+      TEST(a_child_waits_for_nobody_who_is_gone),
+      TEST(a_child_keeps_no_region_for_who_is_gone),
+      TEST(a_call_that_was_forgotten_ends),
       TEST(under_a_limit_of_address_space),
       TEST(under_a_limit_of_data),
       TEST(dense_runs_of_a_large_program_get_huge_pages),
+      TEST(an_ordinary_page_is_none_to_the_system),
       TEST(other_runs_fill_huge_pages_up),
       TEST(the_check_sees_what_is_wrong),
   };
