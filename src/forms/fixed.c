@@ -23,6 +23,9 @@ typedef struct fixed {
 } fixed;
 
 #define FIXED_DESTROYED (1u << 31)
+/* Checked builds begin further in, so that no block of the pool is where one of the heap is: free
+ * would take it for that. */
+#define FIXED_HEAD (CHECKED ? 16 : 0)
 
 static void fixed_used(const masu_fixed *f) {
   if (CHECKED && f->flags & FIXED_DESTROYED)
@@ -70,13 +73,13 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
     errno = EINVAL;
     return NULL;
   }
-  if (size > LARGE_MOST || __builtin_mul_overflow(fixed_stride(size), count, &bytes)) {
+  if (size > LARGE_MOST || __builtin_mul_overflow(fixed_stride(size), count, &bytes) || bytes > LARGE_MOST) {
     errno = ENOMEM;
     return NULL;
   }
   fixed *f = form_take(in, sizeof *f, 16, &dirty);
-  char *memory = f ? form_take(in, bytes, 16, &dirty) : NULL;
-  if (!memory || !masu_fixed_init(&f->head, memory, bytes, size, flags)) {
+  char *memory = f ? form_take(in, FIXED_HEAD + bytes, 16, &dirty) : NULL;
+  if (!memory || !masu_fixed_init(&f->head, memory + FIXED_HEAD, bytes, size, flags)) {
     int why = errno;
     masu_free(memory);
     masu_free(f);
@@ -95,7 +98,7 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
   if (!f)
     return;
   fixed_used(head);
-  masu_free(head->start);
+  masu_free(head->start - FIXED_HEAD);
   head->ready = NULL;
   head->span = 0;
   head->flags = FIXED_DESTROYED;

@@ -112,15 +112,20 @@ static char *pop_number(pool *p) {
 
 /* ---- Chunks ---- */
 
-static void drop_chunk(const chunk *c) {
+/* Checked builds begin further in, so that no block of the pool is where one of the heap is: free
+ * would take it for that. */
+static size_t chunk_head(const pool *p) { return CHECKED ? max_size(p->align, 16) : 0; }
+
+static void drop_chunk(const pool *p, const chunk *c) {
   masu_free((void *)c->live);
-  masu_free(c->start);
+  if (c->start)
+    masu_free(c->start - chunk_head(p));
 }
 
 static void remove_chunk(pool *p, uint32_t which) {
   chunk *c = &p->chunk[which];
   p->held -= c->capacity * p->head.size;
-  drop_chunk(c);
+  drop_chunk(p, c);
   c->start = NULL;
   c->live = NULL;
   c->capacity = 0;
@@ -137,13 +142,15 @@ static bool add_chunk(pool *p, size_t n) {
     which++;
   if (which == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->head.size)
     return false;
-  chunk c = {.start = form_take(p->tenant.heap, least, p->align, &dirty)};
-  if (!c.start)
+  char *memory = form_take(p->tenant.heap, least + chunk_head(p), p->align, &dirty);
+  if (!memory)
     return false;
-  c.capacity = (uint32_t)min_size(masu_malloc_usable_size(c.start) / p->head.size, INDEX_MASK);
+  chunk c = {.start = memory + chunk_head(p)};
+  size_t bytes = masu_malloc_usable_size(memory) - chunk_head(p);
+  c.capacity = (uint32_t)min_size(bytes / p->head.size, INDEX_MASK);
   if (p->flags & MASU_POOL_CHECKED) {
     if (!(c.live = form_take(p->tenant.heap, live_words(&c) * 8, 16, &dirty))) {
-      drop_chunk(&c);
+      drop_chunk(p, &c);
       return false;
     }
     memset((void *)c.live, 0, live_words(&c) * 8);
@@ -327,7 +334,7 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
     return;
   pool *p = pool_of(head);
   for (uint32_t i = 0; i < CHUNKS; i++)
-    drop_chunk(&p->chunk[i]);
+    drop_chunk(p, &p->chunk[i]);
   head->at = head->end = head->ready = NULL;
   head->guided = 1;
   tenant_end(&p->tenant, p);

@@ -43,6 +43,15 @@ static void pool_foreign(void) {
   masu_pool_free(pool_with(&p, 0), announce(malloc(48)));
 }
 
+/* The first block of a pool: none of the heap begins there. */
+static void pool_to_free(void) {
+  void *p;
+  pool_with(&p, 0);
+  free(announce(p));
+}
+
+static void pool_aligned_to_free(void) { free(announce(masu_pool_alloc(masu_pool_create(4096, 4096, 0)))); }
+
 static void pool_destroyed(void) {
   void *p;
   masu_pool *pool = pool_with(&p, 0);
@@ -78,6 +87,13 @@ static void fixed_destroyed(void) {
 static void fixed_foreign(void) {
   masu_fixed *f = masu_fixed_create(100, 10, 0);
   masu_fixed_free(f, announce(malloc(100)));
+}
+
+static void fixed_to_free(void) { free(announce(masu_fixed_alloc(masu_fixed_create(100, 10, 0), 100))); }
+
+static void fixed_wrong_pool(void) {
+  masu_fixed *a = masu_fixed_create(100, 10, 0), *b = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
+  masu_fixed_free(b, announce(masu_fixed_alloc(a, 100)));
 }
 
 static void ladder_wrong_ladder(void) {
@@ -141,6 +157,8 @@ static const struct {
     CASE(sized_wrong_size),  CASE(sized_from_malloc), CASE(sized_to_free),
     CASE(pool_of_heap_double_free), CASE(pool_destroyed_reset), CASE(fixed_destroyed),
     CASE(ladder_destroyed_free),    CASE(arena_destroyed_reset),
+    CASE(pool_to_free),      CASE(pool_aligned_to_free), CASE(fixed_to_free),
+    CASE(fixed_wrong_pool),
 };
 
 int main(int argc, char **argv) {
