@@ -89,14 +89,19 @@ static masu_run *run_take(arena *a, size_t size) {
   return run_make(memory, bytes, dirty ? bytes : 0);
 }
 
+static void arena_shut(tenant *t) {
+  masu_arena *head = &CONTAINER_OF(t, arena, tenant)->head;
+  head->at = head->end = NULL;
+}
+
 static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool fixed) {
-  size_t dirty;
-  arena *a = form_take(in, sizeof *a, 16, &dirty);
+  arena *a = tenant_make(in, sizeof *a, 16);
   if (!a)
     return NULL;
   *a = (arena){.fixed = fixed};
   a->tenant.heap = in;
   a->tenant.figures = arena_figures;
+  a->tenant.shut = arena_shut;
   a->first = run_take(a, size);
   if (!a->first) {
     masu_free(a);
@@ -150,7 +155,6 @@ PUBLIC void masu_arena_destroy(masu_arena *head) {
   if (!a || a->foreign)
     return;
   runs_free(a, a->first);
-  head->at = head->end = NULL;
   tenant_end(&a->tenant, a);
 }
 

@@ -66,6 +66,13 @@ static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   *held = tenant_peek(&f->head.span);
 }
 
+static void fixed_shut(tenant *t) {
+  masu_fixed *head = &CONTAINER_OF(t, fixed, tenant)->head;
+  head->ready = NULL;
+  head->span = 0;
+  head->flags = FIXED_DESTROYED;
+}
+
 PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t size,
                                         size_t count, unsigned flags) {
   size_t dirty, bytes;
@@ -77,7 +84,7 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
     errno = ENOMEM;
     return NULL;
   }
-  fixed *f = form_take(in, sizeof *f, 16, &dirty);
+  fixed *f = tenant_make(in, sizeof *f, 16);
   char *memory = f ? form_take(in, FIXED_HEAD + bytes, 16, &dirty) : NULL;
   if (!memory || !masu_fixed_init(&f->head, memory + FIXED_HEAD, bytes, size, flags)) {
     int why = errno;
@@ -88,6 +95,7 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
   }
   f->head.heap = in;
   f->tenant.figures = fixed_figures;
+  f->tenant.shut = fixed_shut;
   tenant_join(&f->tenant, in, "fixed", name);
   form_taken(in);
   return &f->head;
@@ -99,9 +107,6 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
     return;
   fixed_used(head);
   masu_free(head->start - FIXED_HEAD);
-  head->ready = NULL;
-  head->span = 0;
-  head->flags = FIXED_DESTROYED;
   tenant_end(&f->tenant, f);
 }
 

@@ -83,12 +83,11 @@ static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
 PUBLIC masu_ladder *masu_ladder_create_in(masu_heap *in, const char *name, const size_t *steps,
                                           size_t count) {
   static const size_t usual[] = {16, 64, 256, 1024, 4096, 16384, 65536, 262144};
-  size_t dirty;
   if (!steps) {
     steps = usual;
     count = sizeof usual / sizeof *usual;
   }
-  masu_ladder *l = count && count <= STEPS ? form_take(in, sizeof *l, 16, &dirty) : NULL;
+  masu_ladder *l = count && count <= STEPS ? tenant_make(in, sizeof *l, 16) : NULL;
   if (l) {
     memset(l, 0, sizeof *l);
     l->heap = in;

@@ -88,12 +88,20 @@ PUBLIC masu_heap *masu_heap_create(const char *name) {
   return named;
 }
 
-/* A tenant's descriptor lies in the heap itself. */
+/* Lock held. */
+static void tenant_leaves(tenant *t) {
+  list_remove(&t->all);
+  t->ended = true;
+  if (CHECKED && t->shut)
+    t->shut(t);
+}
+
 static void evict(masu_heap *named) {
   for (list_node *n = forms.tenants.next, *next; n != &forms.tenants; n = next) {
+    tenant *t = CONTAINER_OF(n, tenant, all);
     next = n->next;
-    if (CONTAINER_OF(n, tenant, all)->heap == named)
-      list_remove(n);
+    if (t->heap == named)
+      tenant_leaves(t);
   }
 }
 
@@ -281,6 +289,11 @@ PUBLIC void masu_heap_for_each(void (*visit)(masu_heap *named, void *context), v
 
 /* ---- Tenants ---- */
 
+internal void *tenant_make(masu_heap *named, size_t size, size_t align) {
+  size_t dirty;
+  return form_take(CHECKED ? NULL : named, size, align, &dirty);
+}
+
 internal void tenant_join(tenant *t, masu_heap *named, const char *form, const char *name) {
   t->heap = named;
   t->form = form;
@@ -294,9 +307,8 @@ internal void tenant_join(tenant *t, masu_heap *named, const char *form, const c
 
 internal void tenant_end(tenant *t, void *descriptor) {
   bool busy = thread_lock(LOCK_FORMS);
-  list_remove(&t->all);
+  tenant_leaves(t);
   thread_unlock(LOCK_FORMS, busy);
-  t->ended = true;
   if (!CHECKED)
     masu_free(descriptor);
 }

@@ -302,6 +302,12 @@ static void pool_figures(const tenant *t, size_t *used, size_t *held) {
   *held = tenant_peek(&p->held);
 }
 
+static void pool_shut(tenant *t) {
+  masu_pool *head = &CONTAINER_OF(t, pool, tenant)->head;
+  head->at = head->end = head->ready = NULL;
+  head->guided = 1;
+}
+
 /* In parentheses: the macro of that name adds the flags of who calls. */
 PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t size,
                                         size_t align, unsigned flags) {
@@ -314,8 +320,7 @@ PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t 
   }
   if (CHECKED)
     flags |= MASU_POOL_CHECKED;
-  size_t dirty;
-  pool *p = form_take(in, sizeof *p, _Alignof(pool), &dirty);
+  pool *p = tenant_make(in, sizeof *p, _Alignof(pool));
   if (!p)
     return NULL;
   memset(p, 0, sizeof *p);
@@ -324,6 +329,7 @@ PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t 
   p->head.size = ROUND_UP(ROUND_UP(size, 4), p->align);
   p->head.guided = p->head.size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
   p->tenant.figures = pool_figures;
+  p->tenant.shut = pool_shut;
   tenant_join(&p->tenant, in, "pool", name);
   form_taken(in);
   return &p->head;
@@ -335,8 +341,6 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
   pool *p = pool_of(head);
   for (uint32_t i = 0; i < CHUNKS; i++)
     drop_chunk(p, &p->chunk[i]);
-  head->at = head->end = head->ready = NULL;
-  head->guided = 1;
   tenant_end(&p->tenant, p);
 }
 

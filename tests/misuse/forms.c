@@ -128,6 +128,41 @@ static void arena_destroyed_reset(void) {
   masu_arena_reset(hide(a));
 }
 
+/* A form that lived in the heap is destroyed with it. */
+static masu_heap *home(void) { return masu_heap_create("home"); }
+static void *left_homeless(masu_heap *heap, void *form) {
+  masu_heap_destroy(heap);
+  for (int i = 0; i < 1000; i++)
+    memset(malloc(4000), 0, 4000); /* the memory is used again */
+  return announce(form);
+}
+
+static void pool_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_pool *pool = masu_pool_create_in(h, NULL, 48, 0, 0);
+  masu_pool_alloc(pool);
+  masu_pool_alloc(left_homeless(h, pool));
+}
+
+static void fixed_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_fixed *f = masu_fixed_create_in(h, NULL, 100, 10, 0);
+  masu_fixed_alloc(left_homeless(h, f), 100);
+}
+
+static void ladder_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_ladder *l = masu_ladder_create_in(h, NULL, NULL, 0);
+  masu_ladder_alloc(l, 100);
+  masu_ladder_alloc(left_homeless(h, l), 100);
+}
+
+static void arena_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_arena *a = masu_arena_create_in(h, NULL, 1000);
+  masu_arena_alloc(left_homeless(h, a), 10);
+}
+
 static void heap_destroyed(void) {
   masu_heap *h = masu_heap_create("short-lived");
   masu_heap_destroy(announce(h));
@@ -158,7 +193,8 @@ static const struct {
     CASE(pool_of_heap_double_free), CASE(pool_destroyed_reset), CASE(fixed_destroyed),
     CASE(ladder_destroyed_free),    CASE(arena_destroyed_reset),
     CASE(pool_to_free),      CASE(pool_aligned_to_free), CASE(fixed_to_free),
-    CASE(fixed_wrong_pool),
+    CASE(fixed_wrong_pool),  CASE(pool_of_destroyed_heap), CASE(fixed_of_destroyed_heap),
+    CASE(ladder_of_destroyed_heap), CASE(arena_of_destroyed_heap),
 };
 
 int main(int argc, char **argv) {
