@@ -179,6 +179,28 @@ double arena_reset(size_t repeats) {
 }
 #endif
 
+#ifdef WITH_MASU
+// ---- scope: an empty scope, opened and closed inside of DEPTH - 1 others ----
+
+__attribute__((noinline)) double scope_pairs(size_t repeats) {
+  masu_scope s;
+  uint64_t start = now_ns();
+  for (size_t n = 0; n < repeats * 1000; n++) {
+    masu_scope_open(&s, nullptr);
+    masu_scope_close(&s);
+  }
+  return double(now_ns() - start) / double(repeats * 1000);
+}
+
+// As in a recursion, each lies below the one around it.
+template <size_t DEPTH> double scope(size_t repeats) {
+  masu_scope around[DEPTH];
+  for (size_t i = DEPTH; i-- > 1;)
+    masu_scope_open(&around[i], nullptr);
+  return scope_pairs(repeats);
+}
+#endif
+
 // ---- stackprobe: 14,000 slots, 1 to 10,000 bytes, with realloc ----
 
 template <class Form> double stackprobe(size_t repeats) {
@@ -276,6 +298,8 @@ const entry entries[] = {
     TIMED(frame, scope, 100),
     {"frame", "pool", frame<form_pool<0>>, 100, "ns"},
     {"reset", "arena", arena_reset, 100, "ns"},
+    {"scope", "scope", scope<1>, 20000, "ns"},
+    {"scope", "scope_1000_deep", scope<1000>, 20000, "ns"},
     TIMED(stackprobe, fixed, 400),
     TIMED(stackprobe, ladder, 400),
     TIMED(tail, fixed, 200),
