@@ -365,15 +365,6 @@ PUBLIC void masu_pool_reset(masu_pool *head) {
   }
 }
 
-static size_t ready_count(const pool *p) {
-  size_t n = (size_t)(p->head.end - p->head.at) / p->head.size;
-  for (const char *b = p->head.ready; b; b = *(masu_link *)b)
-    n++;
-  for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; n++)
-    number = next_of(block_at(p, number));
-  return n;
-}
-
 /* Memory of blocks that nobody has. */
 static void touch(const char *from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += os_page())
@@ -382,11 +373,30 @@ static void touch(const char *from, size_t bytes) {
     *(volatile char *)(from + bytes - 1) = 0;
 }
 
+/* A block of a list: not its link. */
+static void touch_listed(const pool *p, const char *b) {
+  if (p->head.size > sizeof(masu_link))
+    touch(b + sizeof(masu_link), p->head.size - sizeof(masu_link));
+}
+
+/* How many blocks are free. Touches n of them, those that are handed out first. */
+static size_t touch_ready(const pool *p, size_t n) {
+  size_t count = 0, side_by_side = (size_t)(p->head.end - p->head.at);
+  for (const char *b = p->head.ready; b; b = *(masu_link *)b)
+    if (count++ < n)
+      touch_listed(p, b);
+  for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; number = next_of(block_at(p, number)))
+    if (count++ < n)
+      touch_listed(p, block_at(p, number));
+  if (count < n)
+    touch(p->head.at, min_size(side_by_side, (n - count) * p->head.size));
+  return count + side_by_side / p->head.size;
+}
+
 static int pool_reserve(pool *p, size_t n) {
-  size_t ready = ready_count(p);
   if (n > LARGE_MOST / p->head.size)
     return ENOMEM;
-  touch(p->head.at, min_size((size_t)(p->head.end - p->head.at), n * p->head.size));
+  size_t ready = touch_ready(p, n);
   while (ready < n) {
     chunk *c = unfinished(p);
     if (!c) {

@@ -1,6 +1,8 @@
 /* Pools: plain, shared, tiny and checked ones, against a list of what is live. */
 #include <masu/pool.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <set>
@@ -136,6 +138,30 @@ TEST_P(Pool, ReserveMakesBlocksReady) {
 }
 
 class PoolApi : public FormTest {};
+
+#if EXACT_MEMORY
+/* Some of the blocks are free already, of them nothing was ever written to. */
+TEST_F(PoolApi, ReservedBlocksTakeNoPageFault) {
+  for (unsigned flags : {0, +MASU_POOL_SHARED})
+    for (size_t size : {4ul, 24ul, 3000ul, 9000ul, 65536ul}) {
+      masu_malloc_trim(0);
+      masu_pool *pool = masu_pool_create(size, 0, flags);
+      void *blocks[100] = {};
+      for (int i = 0; i < 20; i++)
+        blocks[i] = masu_pool_alloc(pool);
+      for (int i = 0; i < 20; i++)
+        masu_pool_free(pool, blocks[i]);
+      ASSERT_EQ(masu_pool_reserve(pool, 100), 0);
+      rusage before, after;
+      getrusage(RUSAGE_SELF, &before);
+      for (void *&p : blocks)
+        memset(p = masu_pool_alloc(pool), 1, size);
+      getrusage(RUSAGE_SELF, &after);
+      EXPECT_EQ(after.ru_minflt, before.ru_minflt) << size << ", flags " << flags;
+      masu_pool_destroy(pool);
+    }
+}
+#endif
 
 TEST_F(PoolApi, BadArguments) {
   EXPECT_FAILS_WITH(EINVAL, masu_pool_create(0, 0, 0));
