@@ -126,15 +126,20 @@ PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
   return NULL;
 }
 
+/* p, which lies in the pool, must be a block in use: the others say what else it is. */
+static void fixed_check(const masu_fixed *f, const void *p, const char *if_inside, const char *if_free) {
+  if ((size_t)((const char *)p - f->start) % f->block)
+    report_misuse(if_inside, p);
+  for (const void *b = f->ready; b; b = *(const masu_link *)b)
+    if (b == p)
+      report_misuse(if_free, p);
+}
+
 /* Any block of the pool, when the caller checks; else one that fell back. */
 PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   fixed_used(f);
   if (masu_fixed_owns(f, p)) {
-    if ((size_t)((char *)p - f->start) % f->block)
-      report_misuse("free of a pointer inside a block of a fixed pool", p);
-    for (void *b = f->ready; b; b = *(masu_link *)b)
-      if (b == p)
-        report_misuse("double free in a fixed pool", p);
+    fixed_check(f, p, "free of a pointer inside a block of a fixed pool", "double free in a fixed pool");
     *(masu_link *)p = f->ready;
     f->ready = p;
     return;
@@ -144,7 +149,7 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   masu_free(p);
 }
 
-/* p fell back, or is a block of the pool that is too small. */
+/* p fell back, or is a block of the pool: one that is too small, unless the caller checks. */
 PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
   fixed_used(f);
   if (!masu_fixed_owns(f, p)) {
@@ -152,6 +157,10 @@ PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);
     return masu_realloc(p, max_size(size, 1)); /* of size 0 it would be freed */
   }
+  if (CHECKED || size <= f->block)
+    fixed_check(f, p, "realloc of a pointer inside a block of a fixed pool", "use of a freed block");
+  if (size <= f->block)
+    return p;
   void *q = masu_fixed_alloc_slow(f, size);
   if (q) {
     memcpy(q, p, f->block);

@@ -109,6 +109,61 @@ static void ladder_double_free(void) {
   masu_ladder_free(l, hide(p));
 }
 
+/* In the step of the smallest blocks. */
+static void ladder_double_free_small(void) {
+  static const size_t steps[] = {8, 64};
+  masu_ladder *l = masu_ladder_create(steps, 2);
+  void *p = announce(masu_ladder_alloc(l, 8)), *q = masu_ladder_alloc(l, 8);
+  masu_ladder_free(l, p);
+  masu_ladder_free(l, q);
+  masu_ladder_free(l, hide(p));
+}
+
+/* Nothing is mapped at the start of the chunk that it would lie in. */
+static void ladder_foreign(void) {
+  static char outside[64];
+  masu_ladder_free(masu_ladder_create(NULL, 0), announce(outside + 16));
+}
+
+static void ladder_from_malloc(void) {
+  masu_ladder_free(masu_ladder_create(NULL, 0), announce((char *)malloc(2000000) + 64));
+}
+
+static void ladder_inside_block(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  masu_ladder_free(l, announce((char *)masu_ladder_alloc(l, 100) + 16));
+}
+
+static void ladder_before_first_block(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  char *chunk = (char *)((uintptr_t)masu_ladder_alloc(l, 10) & ~(uintptr_t)((1 << 20) - 1));
+  masu_ladder_free(l, announce(chunk + 16));
+}
+
+static void ladder_realloc_wrong_ladder(void) {
+  masu_ladder *a = masu_ladder_create(NULL, 0), *b = masu_ladder_create(NULL, 0);
+  masu_ladder_realloc(b, announce(masu_ladder_alloc(a, 100)), 50);
+}
+
+static void ladder_realloc_freed(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  void *p = announce(masu_ladder_alloc(l, 100));
+  masu_ladder_free(l, p);
+  masu_ladder_realloc(l, hide(p), 50);
+}
+
+static void fixed_realloc_freed(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, 0);
+  void *p = announce(masu_fixed_alloc(f, 100));
+  masu_fixed_free(f, p);
+  masu_fixed_realloc(f, hide(p), 50);
+}
+
+static void fixed_realloc_inside_block(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
+  masu_fixed_realloc(f, announce((char *)masu_fixed_alloc(f, 100) + 16), 1000);
+}
+
 static void ladder_destroyed_free(void) {
   masu_ladder *l = masu_ladder_create(NULL, 0);
   void *p = masu_ladder_alloc(l, 1 << 20); /* above its steps */
@@ -195,6 +250,9 @@ static const struct {
     CASE(pool_to_free),      CASE(pool_aligned_to_free), CASE(fixed_to_free),
     CASE(fixed_wrong_pool),  CASE(pool_of_destroyed_heap), CASE(fixed_of_destroyed_heap),
     CASE(ladder_of_destroyed_heap), CASE(arena_of_destroyed_heap),
+    CASE(ladder_double_free_small), CASE(ladder_foreign), CASE(ladder_from_malloc),
+    CASE(ladder_inside_block), CASE(ladder_before_first_block), CASE(ladder_realloc_wrong_ladder),
+    CASE(ladder_realloc_freed), CASE(fixed_realloc_freed), CASE(fixed_realloc_inside_block),
 };
 
 int main(int argc, char **argv) {
