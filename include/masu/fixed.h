@@ -114,7 +114,8 @@ static inline size_t masu_fixed_live(const masu_fixed *pool) { return pool->take
 
 /* A ladder is a list of growing pools, 4, 16, 64, 256 B ... 256 KB say, behind one
  * malloc, realloc and free. A size takes the first step that it fits in; what is larger than
- * all, a block of the heap that the ladder lives in, or of the general memory. Memory grows
+ * all, a block of the heap that the ladder lives in, or of the general memory, which takes whole
+ * slices of 64 KiB of address space and of that heap's budget. Memory grows
  * in chunks of 1 MiB of address space a step, of which only what is used is touched; the
  * budget of a heap that the ladder lives in is charged with whole chunks.
  *

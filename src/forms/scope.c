@@ -67,6 +67,11 @@ static COLD bool have_scopes(void) {
   return s != NULL;
 }
 
+static COLD void *scope_out_of_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
 static scope_level *innermost(void) {
   return my_scopes()->depth ? &my_scopes()->levels[my_scopes()->depth - 1] : NULL;
 }
@@ -173,7 +178,7 @@ PUBLIC void *masu_scope_add(void *p, void (*release)(void *p)) {
   if (UNLIKELY(my_scopes()->count == my_scopes()->room)) {
     if (!have_scopes() ||
         !grow_array(&my_scopes()->values, &my_scopes()->room, SCOPE_VALUES_LEAST, sizeof *my_scopes()->values))
-      return NULL;
+      return scope_out_of_memory();
   }
   my_scopes()->values[my_scopes()->count++] = (scope_value){p, release};
   return p;
@@ -210,7 +215,7 @@ PUBLIC void *masu_scope_realloc(void *p, size_t size) {
 PUBLIC void *masu_scope_temp(size_t size) {
   if (UNLIKELY(!my_scopes()->temp) &&
       (!have_scopes() || !(my_scopes()->temp = masu_arena_create(0))))
-    return NULL;
+    return scope_out_of_memory();
   /* Scopes around it that have none yet start at the same place. */
   for (size_t i = my_scopes()->depth; i && !my_scopes()->levels[i - 1].has_temp; i--) {
     my_scopes()->levels[i - 1].temp = masu_arena_mark(my_scopes()->temp);

@@ -98,7 +98,7 @@ static const ledger_column form_columns[] = {
 static const ledger_column sized_columns[] = {
     OF(size, LABEL, "bytes of a sized block"),
     OF(blocks, COUNT, "in use or held ready by threads"),
-    OF(made, COUNT, "ever in use at once"),
+    OF(made, COUNT, "made ready so far, some at a time"),
     OF(held, BYTES, "address space held"),
 };
 #undef OF

@@ -1,6 +1,9 @@
 /* Autorelease scopes: order, nesting, handing on, threads that end. */
 #include <masu/scope.h>
 
+#include <pthread.h>
+
+#include <climits>
 #include <csetjmp>
 
 #include "forms.h"
@@ -289,6 +292,34 @@ TEST_F(Scope, AMillionDeep) {
   for (masu_scope &s : stack)
     masu_scope_close(&s);
   EXPECT_EQ(released, (std::vector<long>{1}));
+}
+
+/* Where nothing would close it: in the destructors of keys, after masu's own has run for the last
+ * time. */
+TEST_F(Scope, PastTheLastDestructorThereIsNone) {
+  static pthread_key_t key;
+  static int refused;
+  refused = 0;
+  masu_free(masu_malloc(10)); /* its key comes first */
+  ASSERT_EQ(pthread_key_create(&key, [](void *left) {
+    masu_scope s;
+    if (masu_scope_open(&s, nullptr) == ENOMEM) {
+      refused++;
+      EXPECT_FAILS_WITH(ENOMEM, masu_scope_add(number(1), note));
+      EXPECT_FAILS_WITH(ENOMEM, masu_scope_alloc(100));
+      EXPECT_FAILS_WITH(ENOMEM, masu_scope_temp(100));
+    } else {
+      masu_scope_close(&s);
+    }
+    pthread_setspecific(key, static_cast<char *>(left) - 1);
+  }), 0);
+  std::thread([] {
+    masu_free(masu_malloc(10));
+    pthread_setspecific(key, number(PTHREAD_DESTRUCTOR_ITERATIONS));
+  }).join();
+  pthread_key_delete(key);
+  EXPECT_EQ(refused, 1);
+  EXPECT_TRUE(released.empty());
 }
 
 TEST_F(Scope, AThreadThatEndsClosesAll) {
