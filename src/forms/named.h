@@ -50,6 +50,7 @@ __attribute__((no_sanitize("thread"))) static inline uintptr_t tenant_peek(const
 internal const account *named_account(const masu_heap *named);
 /* What the program gave with its callback. */
 internal const void *named_context(const masu_heap *named);
+internal size_t tenants_now(void);
 /* What the statistics say of the n-th; false: there are fewer. */
 typedef struct tenant_line {
   const char *form;

@@ -419,6 +419,17 @@ TEST_F(Heap, FiguresAndNames) {
   masu_heap_destroy(longer);
 }
 
+TEST_F(Heap, EachOfManyIsVisitedOnce) {
+  std::vector<masu_heap *> heaps = {heap}, seen;
+  while (heaps.size() < 300)
+    heaps.push_back(masu_heap_create(nullptr));
+  masu_heap_for_each(
+      [](masu_heap *h, void *s) { static_cast<std::vector<masu_heap *> *>(s)->push_back(h); }, &seen);
+  EXPECT_EQ(seen, heaps); /* in the order of their coming */
+  for (size_t i = 1; i < heaps.size(); i++)
+    masu_heap_destroy(heaps[i]);
+}
+
 TEST_F(Heap, TrimGivesBackWhatIsFree) {
   std::vector<void *> blocks;
   for (int i = 0; i < 10000; i++)
