@@ -39,6 +39,7 @@ WORKLOADS = {
     "sizes": "the same with 16 to 512 bytes",
     "frame": "100,000 blocks of 48 bytes, then all at once; ns a block",
     "reset": "resetting an arena with 100,000 blocks, the shortest of 100; ns in all",
+    "scope": "an empty scope, opened and closed; ns",
     "stackprobe": "14,000 slots of 1 to 10,000 bytes, with realloc; ns a step",
     "tail": "calls above 10 us in a million, less those of calls that do nothing",
 }

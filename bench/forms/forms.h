@@ -61,9 +61,9 @@ template <unsigned FLAGS> struct form_pool {
   static void reset() { masu_pool_reset(pool); }
 };
 
-struct form_fixed {
+template <size_t COUNT> struct form_fixed {
   static inline masu_fixed *pool;
-  static void start(size_t n) { pool = masu_fixed_create(n, 10000, MASU_FIXED_FALLBACK); }
+  static void start(size_t n) { pool = masu_fixed_create(n, COUNT, MASU_FIXED_FALLBACK); }
   static void *alloc(size_t n) { return masu_fixed_alloc(pool, n); }
   static void free(void *p, size_t) { masu_fixed_free(pool, p); }
   static void *realloc(void *p, size_t, size_t n) { return masu_fixed_realloc(pool, p, n); }

@@ -94,7 +94,7 @@ static inline masu_mark masu_arena_mark(const masu_arena *arena) {
 MASU_API void masu_arena_rewind(masu_arena *arena, masu_mark mark);
 /* Everything is free again; the memory is kept. Costs the same however much it was. */
 MASU_API void masu_arena_reset(masu_arena *arena);
-/* Gives back the runs that nothing is allocated in; returns their bytes. */
+/* Gives back the runs after the one that is in use; returns their bytes. */
 MASU_API size_t masu_arena_trim(masu_arena *arena);
 
 typedef struct masu_arena_figures {

@@ -4,8 +4,8 @@
  *     std::vector<star, masu::arena_allocator<star>> stars(frame.get());
  *
  * What containers give back is free again when the arena is reset, rewound or destroyed,
- * not before. Needs C++17. Thread rules are those of arena.h; where it says NULL, these
- * throw std::bad_alloc. */
+ * not before. Needs C++17 with exceptions and RTTI. Thread rules are those of arena.h; where
+ * it says NULL, these throw std::bad_alloc. */
 #ifndef MASU_ARENA_HPP
 #define MASU_ARENA_HPP
 

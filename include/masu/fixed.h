@@ -14,8 +14,8 @@
  *     masu_fixed_free(f, p);
  *
  * Threads: a pool belongs to one thread at a time. Not for signal handlers.
- * Contract: as for pools (pool.h); code compiled with MASU_CHECKED=1 finds frees of
- * addresses inside a block. Sizes are bytes; errors are NULL with ENOMEM.
+ * Contract: as for pools (pool.h); code compiled with MASU_CHECKED=1 finds frees and
+ * reallocs of addresses inside a block, and of free blocks. Sizes are bytes; errors are NULL with ENOMEM.
  */
 #ifndef MASU_FIXED_H
 #define MASU_FIXED_H
@@ -94,15 +94,15 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
 }
 
 /* p NULL: as alloc. A block of the pool stays where it is if the size fits in it; else it is
- * copied to a block that fell back, and is free again. Size 0 frees nothing. On failure p
- * stays as it was. */
+ * copied to a block that fell back, and is free again. One that fell back stays outside of the
+ * pool. Size 0 frees nothing. On failure p stays as it was. */
 static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
-  if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block, 1))
+  if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block && MASU_CHECKED_HERE == 0, 1))
     return p;
   if (!p)
     return masu_fixed_alloc(pool, size);
   void *q = masu_fixed_realloc_slow(pool, p, size);
-  if (q && masu_fixed_owns(pool, p))
+  if (q && q != p && masu_fixed_owns(pool, p))
     MASU_COUNT(pool->given++);
   return q;
 }
@@ -114,7 +114,8 @@ static inline size_t masu_fixed_live(const masu_fixed *pool) { return pool->take
 
 /* A ladder is a list of growing pools, 4, 16, 64, 256 B ... 256 KB say, behind one
  * malloc, realloc and free. A size takes the first step that it fits in; what is larger than
- * all, a block of the heap that the ladder lives in, or of the general memory. Memory grows
+ * all, a block of the heap that the ladder lives in, or of the general memory, which takes whole
+ * slices of 64 KiB of address space and of that heap's budget. Memory grows
  * in chunks of 1 MiB of address space a step, of which only what is used is touched; the
  * budget of a heap that the ladder lives in is charged with whole chunks.
  *

@@ -34,9 +34,9 @@ typedef struct masu_heap masu_heap;
  * when there is no memory. The heap itself counts for nobody. */
 MASU_API masu_heap *masu_heap_create(const char *name);
 /* Gives back every block of the heap and everything that lives in it. No thread may use
- * the heap or a block of it from then on. Pools, arenas and ladders in it are destroyed,
- * no destructor is called. Scopes that take memory from it (scope.h) must be closed before.
- * NULL: nothing happens. Threads may otherwise go on. */
+ * the heap or a block of it from then on. Pools, fixed pools, arenas and ladders in it are
+ * destroyed, no destructor is called. Scopes that take memory from it (scope.h) must be closed
+ * before. NULL: nothing happens. Threads may otherwise go on. */
 MASU_API void masu_heap_destroy(masu_heap *heap);
 
 MASU_API void *masu_heap_malloc(masu_heap *heap, size_t size);
@@ -56,7 +56,7 @@ MASU_API const char *masu_heap_name(const masu_heap *heap);
 
 /* The budget counts the memory that the heap has touched: blocks in use and freed
  * blocks that it keeps for reuse, in steps of pages; blocks above 256 KiB, and the chunks of
- * arenas, ladders and fixed pools, in full. hard: no allocation goes beyond it.
+ * pools, fixed pools, arenas and ladders, in full. hard: no allocation goes beyond it.
  * soft: allocation goes on, but calls what masu_heap_on_soft set. 0: no limit. A heap
  * that is beyond a new limit already stays there. */
 MASU_API void masu_heap_set_budget(masu_heap *heap, size_t soft, size_t hard);

@@ -5,8 +5,8 @@
  *     masu::heap_resource resource(sounds.get());
  *     std::pmr::string title("...", &resource);
  *
- * Needs C++17. Thread rules and errors are those of heap.h; where it says NULL, these
- * throw std::bad_alloc. */
+ * Needs C++17 with exceptions and RTTI. Thread rules and errors are those of heap.h; where it
+ * says NULL, these throw std::bad_alloc. */
 #ifndef MASU_HEAP_HPP
 #define MASU_HEAP_HPP
 

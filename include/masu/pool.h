@@ -7,9 +7,10 @@
  *     masu_pool_destroy(stars);
  *
  * A pool belongs to one thread at a time, or is MASU_POOL_SHARED: then alloc and free may
- * be called from any thread (lock-free). All other functions want the pool for themselves
- * in both kinds. A pool may be handed from thread to thread with the usual
- * synchronisation. Not for signal handlers.
+ * be called from any thread, lock-free but where alloc makes more blocks ready: that takes a
+ * lock that all shared pools have in common (see masu_pool_reserve). All other functions want
+ * the pool for themselves in both kinds. A pool may be handed from thread to thread with the
+ * usual synchronisation. Not for signal handlers.
  *
  * Contract: a block goes back to the pool that it came from, once, and is not used after
  * that; a pool's block does not go to free(). Code compiled with MASU_CHECKED=1 makes
@@ -18,8 +19,8 @@
  *
  * Each pool counts its live blocks; with MASU_NO_COUNTS=1 the inline functions don't.
  * Blocks are not zeroed. Sizes are bytes. Memory comes in up to 64 chunks, each at least a third
- * of what the pool has so far, and is touched page by page as blocks are first used. 4-byte
- * and shared pools end at 2^26 blocks a chunk.
+ * of what the pool has so far, and is touched page by page as blocks are first used. A chunk
+ * has less than 2^26 blocks.
  */
 #ifndef MASU_POOL_H
 #define MASU_POOL_H

@@ -8,8 +8,8 @@
  *     masu::raw_pool nodes(64, alignof(std::max_align_t));
  *     std::map<int, int, std::less<>, masu::pool_allocator<std::pair<const int, int>>> m{nodes.get()};
  *
- * Needs C++17. Thread rules are those of pool.h; where it says NULL, these throw
- * std::bad_alloc. */
+ * Needs C++17 with exceptions and RTTI. Thread rules are those of pool.h; where it says NULL,
+ * these throw std::bad_alloc. */
 #ifndef MASU_POOL_HPP
 #define MASU_POOL_HPP
 

@@ -19,7 +19,9 @@
  * close, temporary memory too, lives until the scope around them closes; with none around,
  * until the thread ends. Till then the innermost of them is the innermost scope.
  *
- * Opening and closing an empty scope costs about as much as a function call.
+ * Opening and closing an empty scope costs about as much as two or three pairs of malloc and
+ * free, however many are open around it. Where one of those doesn't lie on the stack, or was left
+ * without close, opening may look at all that came after it.
  *
  * Threads: everything here acts on the calling thread's scopes. Not for signal handlers.
  * Errors: NULL with ENOMEM, nothing changed.
@@ -38,9 +40,9 @@ typedef struct masu_scope {
   char unused;
 } masu_scope;
 
-/* heap: what masu_scope_alloc takes memory from; NULL: the general memory. A heap may be
- * destroyed when what scopes took from it was released. Returns 0, or ENOMEM: then the
- * scope is not open, and closing it does nothing. What a scope that was left without close
+/* heap: what masu_scope_alloc, and nothing else, takes memory from; NULL: the general memory.
+ * A heap may be destroyed when what scopes took from it was released. Returns 0, or ENOMEM: then
+ * the scope is not open, and closing it does nothing. What a scope that was left without close
  * had becomes that of the scope around it when another is opened at its address. */
 MASU_API int masu_scope_open(masu_scope *scope, masu_heap *heap);
 MASU_API void masu_scope_close(masu_scope *scope);
@@ -50,9 +52,10 @@ MASU_API void masu_scope_close(masu_scope *scope);
 MASU_API void *masu_scope_alloc(size_t size);
 MASU_API void *masu_scope_realloc(void *p, size_t size);
 /* Memory that goes back at close at no cost of its own, and can't be handed on or kept.
- * Aligned to 16. */
+ * Aligned to 16. It comes from the general memory, whatever heap the scope has. */
 MASU_API void *masu_scope_temp(size_t size);
-/* The innermost scope calls release(p) when it closes; release NULL: free(p). Returns p.
+/* The innermost scope calls release(p) when it closes; release NULL: free(p). Returns p,
+ * so of a p that is NULL can't be told whether it failed.
  * release may use scopes; what it adds, dies in the same close. */
 MASU_API void *masu_scope_add(void *p, void (*release)(void *p));
 

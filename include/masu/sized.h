@@ -50,7 +50,7 @@ MASU_API size_t masu_sized_trim(void);
 
 typedef struct masu_sized_figures {
   size_t live; /* blocks of the class in use, or held ready by other threads */
-  size_t made; /* blocks that were ever in use at once */
+  size_t made; /* blocks made ready so far, some at a time, in the pieces held */
   size_t held; /* bytes of address space; what was never used is not resident */
 } masu_sized_figures;
 /* size: sizeof *figures. Returns 0 or EINVAL. */

@@ -89,14 +89,19 @@ static masu_run *run_take(arena *a, size_t size) {
   return run_make(memory, bytes, dirty ? bytes : 0);
 }
 
+static void arena_shut(tenant *t) {
+  masu_arena *head = &CONTAINER_OF(t, arena, tenant)->head;
+  head->at = head->end = NULL;
+}
+
 static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool fixed) {
-  size_t dirty;
-  arena *a = form_take(in, sizeof *a, 16, &dirty);
+  arena *a = tenant_make(in, sizeof *a, 16);
   if (!a)
     return NULL;
   *a = (arena){.fixed = fixed};
   a->tenant.heap = in;
   a->tenant.figures = arena_figures;
+  a->tenant.shut = arena_shut;
   a->first = run_take(a, size);
   if (!a->first) {
     masu_free(a);
@@ -150,7 +155,6 @@ PUBLIC void masu_arena_destroy(masu_arena *head) {
   if (!a || a->foreign)
     return;
   runs_free(a, a->first);
-  head->at = head->end = NULL;
   tenant_end(&a->tenant, a);
 }
 
@@ -196,32 +200,51 @@ static masu_run *run_reuse(masu_run *now, size_t size) {
   return r;
 }
 
-PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) {
-  arena *a = arena_of(head);
+/* A run with room for the block becomes the current one. What is not done here is to tell the
+ * heap, whose callback may use the arena. */
+static bool run_advance(arena *a, size_t size, size_t align) {
+  masu_arena *head = &a->head;
   size_t need;
-  if (!is_pow2(align))
-    return arena_out(EINVAL);
   if (a->fixed || __builtin_add_overflow(size, align, &need) || need > LARGE_MOST)
-    return arena_out(ENOMEM);
+    return false;
   masu_run *r = run_reuse(head->run, need);
   if (!r && !(r = run_append(a, need)))
-    return arena_out(ENOMEM);
+    return false;
   run_leave(head);
   r->offset = a->room;
   run_enter(a, r);
+  return true;
+}
+
+PUBLIC void *masu_arena_alloc_slow(masu_arena *head, size_t size, size_t align) {
+  arena *a = arena_of(head);
+  if (!is_pow2(align))
+    return arena_out(EINVAL);
+  if (!run_advance(a, size, align))
+    return arena_out(ENOMEM);
   void *p = masu_arena_aligned_alloc(head, align, size);
   form_taken(a->tenant.heap);
   return p;
 }
 
+static bool run_fits(const masu_arena *head, size_t size) {
+  size_t room = (size_t)(head->end - head->at), gap = -(uintptr_t)head->at & 15;
+  return gap <= room && size <= room - gap;
+}
+
 PUBLIC void *masu_arena_calloc(masu_arena *head, size_t count, size_t size) {
+  arena *a = arena_of(head);
   size_t total;
-  arena_of(head);
   if (__builtin_mul_overflow(count, size, &total))
     return arena_out(ENOMEM);
+  bool grows = !run_fits(head, total);
+  if (grows && !run_advance(a, total, 16))
+    return arena_out(ENOMEM);
   char *p = masu_arena_alloc(head, total), *dirty = head->run->dirty;
-  if (p && dirty > p)
+  if (dirty > p)
     memset(p, 0, min_size(total, (size_t)(dirty - p)));
+  if (grows)
+    form_taken(a->tenant.heap);
   return p;
 }
 

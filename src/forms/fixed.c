@@ -23,6 +23,9 @@ typedef struct fixed {
 } fixed;
 
 #define FIXED_DESTROYED (1u << 31)
+/* Checked builds begin further in, so that no block of the pool is where one of the heap is: free
+ * would take it for that. */
+#define FIXED_HEAD (CHECKED ? 16 : 0)
 
 static void fixed_used(const masu_fixed *f) {
   if (CHECKED && f->flags & FIXED_DESTROYED)
@@ -63,6 +66,13 @@ static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   *held = tenant_peek(&f->head.span);
 }
 
+static void fixed_shut(tenant *t) {
+  masu_fixed *head = &CONTAINER_OF(t, fixed, tenant)->head;
+  head->ready = NULL;
+  head->span = 0;
+  head->flags = FIXED_DESTROYED;
+}
+
 PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t size,
                                         size_t count, unsigned flags) {
   size_t dirty, bytes;
@@ -70,13 +80,13 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
     errno = EINVAL;
     return NULL;
   }
-  if (size > LARGE_MOST || __builtin_mul_overflow(fixed_stride(size), count, &bytes)) {
+  if (size > LARGE_MOST || __builtin_mul_overflow(fixed_stride(size), count, &bytes) || bytes > LARGE_MOST) {
     errno = ENOMEM;
     return NULL;
   }
-  fixed *f = form_take(in, sizeof *f, 16, &dirty);
-  char *memory = f ? form_take(in, bytes, 16, &dirty) : NULL;
-  if (!memory || !masu_fixed_init(&f->head, memory, bytes, size, flags)) {
+  fixed *f = tenant_make(in, sizeof *f, 16);
+  char *memory = f ? form_take(in, FIXED_HEAD + bytes, 16, &dirty) : NULL;
+  if (!memory || !masu_fixed_init(&f->head, memory + FIXED_HEAD, bytes, size, flags)) {
     int why = errno;
     masu_free(memory);
     masu_free(f);
@@ -85,6 +95,7 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
   }
   f->head.heap = in;
   f->tenant.figures = fixed_figures;
+  f->tenant.shut = fixed_shut;
   tenant_join(&f->tenant, in, "fixed", name);
   form_taken(in);
   return &f->head;
@@ -95,10 +106,7 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
   if (!f)
     return;
   fixed_used(head);
-  masu_free(head->start);
-  head->ready = NULL;
-  head->span = 0;
-  head->flags = FIXED_DESTROYED;
+  masu_free(head->start - FIXED_HEAD);
   tenant_end(&f->tenant, f);
 }
 
@@ -118,15 +126,20 @@ PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
   return NULL;
 }
 
+/* p, which lies in the pool, must be a block in use: the others say what else it is. */
+static void fixed_check(const masu_fixed *f, const void *p, const char *if_inside, const char *if_free) {
+  if ((size_t)((const char *)p - f->start) % f->block)
+    report_misuse(if_inside, p);
+  for (const void *b = f->ready; b; b = *(const masu_link *)b)
+    if (b == p)
+      report_misuse(if_free, p);
+}
+
 /* Any block of the pool, when the caller checks; else one that fell back. */
 PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   fixed_used(f);
   if (masu_fixed_owns(f, p)) {
-    if ((size_t)((char *)p - f->start) % f->block)
-      report_misuse("free of a pointer inside a block of a fixed pool", p);
-    for (void *b = f->ready; b; b = *(masu_link *)b)
-      if (b == p)
-        report_misuse("double free in a fixed pool", p);
+    fixed_check(f, p, "free of a pointer inside a block of a fixed pool", "double free in a fixed pool");
     *(masu_link *)p = f->ready;
     f->ready = p;
     return;
@@ -136,7 +149,7 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   masu_free(p);
 }
 
-/* p fell back, or is a block of the pool that is too small. */
+/* p fell back, or is a block of the pool: one that is too small, unless the caller checks. */
 PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
   fixed_used(f);
   if (!masu_fixed_owns(f, p)) {
@@ -144,6 +157,10 @@ PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
       report_misuse("realloc of a pointer that is no block of this fixed pool", p);
     return masu_realloc(p, max_size(size, 1)); /* of size 0 it would be freed */
   }
+  if (CHECKED || size <= f->block)
+    fixed_check(f, p, "realloc of a pointer inside a block of a fixed pool", "use of a freed block");
+  if (size <= f->block)
+    return p;
   void *q = masu_fixed_alloc_slow(f, size);
   if (q) {
     memcpy(q, p, f->block);

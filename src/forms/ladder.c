@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "forms/named.h"
 #include "heap/sizes.h"
+#include "heap/slab.h"
 #include "os/os.h"
 #include "os/report.h"
 #include "pages/slice.h"
@@ -68,7 +69,7 @@ static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
   for (size_t i = 0; i < count; before = steps[i++]) {
     if (steps[i] <= before || steps[i] > LADDER_MOST)
       return false;
-    l->step[i].size = steps[i] <= 8 ? 8 : ROUND_UP(steps[i], 16);
+    l->step[i].size = steps[i] <= 8 && !CHECKED ? 8 : ROUND_UP(steps[i], 16);
     list_init(&l->step[i].chunks);
   }
   l->count = count;
@@ -83,12 +84,11 @@ static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
 PUBLIC masu_ladder *masu_ladder_create_in(masu_heap *in, const char *name, const size_t *steps,
                                           size_t count) {
   static const size_t usual[] = {16, 64, 256, 1024, 4096, 16384, 65536, 262144};
-  size_t dirty;
   if (!steps) {
     steps = usual;
     count = sizeof usual / sizeof *usual;
   }
-  masu_ladder *l = count && count <= STEPS ? form_take(in, sizeof *l, 16, &dirty) : NULL;
+  masu_ladder *l = count && count <= STEPS ? tenant_make(in, sizeof *l, 16) : NULL;
   if (l) {
     memset(l, 0, sizeof *l);
     l->heap = in;
@@ -127,7 +127,35 @@ PUBLIC void masu_ladder_destroy(masu_ladder *l) {
   tenant_end(&l->tenant, l);
 }
 
+/* ---- Checked builds ---- */
+
+/* There free blocks bear a mark in their second word, for which a step has 16 bytes at least;
+ * whether one that bears it is free, its step's list says. */
+static uintptr_t *mark_of(void *p) { return (uintptr_t *)p + 1; }
+static uintptr_t free_mark(const void *p) { return ~(uintptr_t)p; }
+
+/* p must be a block of a step, and in use: if_free says what else it is. */
+static void check_block(const masu_ladder *l, void *p, const char *if_free) {
+  const ladder_chunk *c = ladder_chunk_of(p);
+  map_entry e = map_get(c);
+  const slab *s = map_entry_descriptor(e);
+  size_t offset = (size_t)((const char *)p - (const char *)c - CHUNK_HEAD);
+  if (e == MAP_NONE || s->kind != SLAB_RUN || s->start != (const char *)c || c->ladder != l ||
+      offset % c->step->size || offset / c->step->size >= c->made)
+    report_misuse("a pointer that is no block of this ladder", p);
+  for (char *b = *mark_of(p) == free_mark(p) ? c->step->ready : NULL; b; b = *(masu_link *)b)
+    if (b == p)
+      report_misuse(if_free, p);
+}
+
 /* ---- Allocating ---- */
+
+static void put_ready(ladder_step *s, void *p) {
+  *(masu_link *)p = s->ready;
+  s->ready = p;
+  if (CHECKED)
+    *mark_of(p) = free_mark(p);
+}
 
 static ladder_chunk *add_ladder_chunk(masu_ladder *l, ladder_step *s) {
   size_t dirty;
@@ -152,8 +180,7 @@ static bool grow_step(masu_ladder *l, ladder_step *s) {
       c->unused++;
       continue;
     }
-    *(masu_link *)b = s->ready;
-    s->ready = b;
+    put_ready(s, b);
   }
   c->made += (uint32_t)n;
   return s->ready || grow_step(l, s);
@@ -188,26 +215,12 @@ PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
     return NULL;
   void *p = s->ready;
   s->ready = *(masu_link *)p;
+  if (CHECKED)
+    *mark_of(p) = 0;
   l->live += s->size;
   if (UNLIKELY(grows))
     form_taken(l->heap);
   return p;
-}
-
-/* Checked builds mark free blocks in their second word; whether one that bears the mark
- * is free, its step's list says. */
-static uintptr_t free_mark(const void *p) { return ~(uintptr_t)p; }
-
-static void check_free(const masu_ladder *l, const ladder_chunk *c, void *p) {
-  if (c->ladder != l || (size_t)((const char *)p - (const char *)c - CHUNK_HEAD) % c->step->size)
-    report_misuse("a pointer that is no block of this ladder", p);
-  if (c->step->size < 16)
-    return;
-  uintptr_t *mark = (uintptr_t *)p + 1;
-  for (char *b = *mark == free_mark(p) ? c->step->ready : NULL; b; b = *(masu_link *)b)
-    if (b == p)
-      report_misuse("double free in a ladder", p);
-  *mark = free_mark(p);
 }
 
 PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
@@ -216,12 +229,10 @@ PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {
     masu_free(p);
     return;
   }
-  ladder_chunk *c = ladder_chunk_of(p);
   if (CHECKED)
-    check_free(l, c, p);
-  ladder_step *s = c->step;
-  *(masu_link *)p = s->ready;
-  s->ready = p;
+    check_block(l, p, "double free in a ladder");
+  ladder_step *s = ladder_chunk_of(p)->step;
+  put_ready(s, p);
   l->live -= s->size;
 }
 
@@ -230,6 +241,8 @@ PUBLIC void *masu_ladder_realloc(masu_ladder *l, void *p, size_t size) {
   if (!p)
     return masu_ladder_alloc(l, size);
   bool above = is_above_steps(p);
+  if (CHECKED && !above)
+    check_block(l, p, "use of a freed block");
   size_t kept = above ? masu_malloc_usable_size(p) : ladder_chunk_of(p)->step->size;
   if (above && size > SMALL_MAX)
     return masu_realloc(p, size); /* stays a run or mapping, at the start of a slice */

@@ -25,6 +25,7 @@ struct masu_heap {
 static struct {
   list_node heaps, unused; /* descriptors keep their type */
   list_node tenants;
+  size_t tenant_count;
   bool ready;
 } forms;
 
@@ -88,12 +89,21 @@ PUBLIC masu_heap *masu_heap_create(const char *name) {
   return named;
 }
 
-/* A tenant's descriptor lies in the heap itself. */
+/* Lock held. */
+static void tenant_leaves(tenant *t) {
+  list_remove(&t->all);
+  forms.tenant_count--;
+  t->ended = true;
+  if (CHECKED && t->shut)
+    t->shut(t);
+}
+
 static void evict(masu_heap *named) {
   for (list_node *n = forms.tenants.next, *next; n != &forms.tenants; n = next) {
+    tenant *t = CONTAINER_OF(n, tenant, all);
     next = n->next;
-    if (CONTAINER_OF(n, tenant, all)->heap == named)
-      list_remove(n);
+    if (t->heap == named)
+      tenant_leaves(t);
   }
 }
 
@@ -266,20 +276,31 @@ static list_node *nth_of(list_node *list, size_t n) {
   return at == list ? NULL : at;
 }
 
-static masu_heap *nth_heap(size_t n) {
+enum { HEAPS_AT_A_TIME = 64 };
+
+/* From the n-th on; returns how many. */
+static size_t some_heaps(size_t n, masu_heap **some) {
+  size_t count = 0;
   bool busy = thread_lock(LOCK_FORMS);
-  list_node *at = nth_of(&forms.heaps, n);
+  for (list_node *at = nth_of(&forms.heaps, n); at && at != &forms.heaps && count < HEAPS_AT_A_TIME; at = at->next)
+    some[count++] = CONTAINER_OF(at, masu_heap, all);
   thread_unlock(LOCK_FORMS, busy);
-  return at ? CONTAINER_OF(at, masu_heap, all) : NULL;
+  return count;
 }
 
 PUBLIC void masu_heap_for_each(void (*visit)(masu_heap *named, void *context), void *context) {
-  masu_heap *named;
-  for (size_t n = 0; (named = nth_heap(n)); n++)
-    visit(named, context);
+  masu_heap *some[HEAPS_AT_A_TIME];
+  for (size_t n = 0, count; (count = some_heaps(n, some)); n += count)
+    for (size_t i = 0; i < count; i++)
+      visit(some[i], context);
 }
 
 /* ---- Tenants ---- */
+
+internal void *tenant_make(masu_heap *named, size_t size, size_t align) {
+  size_t dirty;
+  return form_take(CHECKED ? NULL : named, size, align, &dirty);
+}
 
 internal void tenant_join(tenant *t, masu_heap *named, const char *form, const char *name) {
   t->heap = named;
@@ -289,16 +310,23 @@ internal void tenant_join(tenant *t, masu_heap *named, const char *form, const c
   bool busy = thread_lock(LOCK_FORMS);
   prepare();
   list_push_back(&forms.tenants, &t->all);
+  forms.tenant_count++;
   thread_unlock(LOCK_FORMS, busy);
 }
 
 internal void tenant_end(tenant *t, void *descriptor) {
   bool busy = thread_lock(LOCK_FORMS);
-  list_remove(&t->all);
+  tenant_leaves(t);
   thread_unlock(LOCK_FORMS, busy);
-  t->ended = true;
   if (!CHECKED)
     masu_free(descriptor);
+}
+
+internal size_t tenants_now(void) {
+  bool busy = thread_lock(LOCK_FORMS);
+  size_t count = forms.tenant_count;
+  thread_unlock(LOCK_FORMS, busy);
+  return count;
 }
 
 internal bool tenant_read(size_t n, tenant_line *line) {

@@ -25,8 +25,14 @@ typedef struct tenant {
   /* Bytes in use and bytes held, called by any thread while the form's own changes them: by
    * tenant_peek. */
   void (*figures)(const struct tenant *t, size_t *used, size_t *held);
+  /* Checked builds, when it or its heap was destroyed: leaves the inline functions nothing, so that
+   * they come to the library, which reports it. NULL: it has none. */
+  void (*shut)(struct tenant *t);
 } tenant;
 
+/* Memory for the descriptor of a form that lives in the heap: a block of it, which goes with it.
+ * Checked builds keep descriptors, outside of every heap. NULL with ENOMEM. */
+internal void *tenant_make(masu_heap *heap, size_t size, size_t align);
 internal void tenant_join(tenant *t, masu_heap *heap, const char *form, const char *name);
 /* The form is destroyed: its descriptor is freed. Checked builds keep it and report
  * whoever uses it again. */
@@ -44,6 +50,7 @@ __attribute__((no_sanitize("thread"))) static inline uintptr_t tenant_peek(const
 internal const account *named_account(const masu_heap *named);
 /* What the program gave with its callback. */
 internal const void *named_context(const masu_heap *named);
+internal size_t tenants_now(void);
 /* What the statistics say of the n-th; false: there are fewer. */
 typedef struct tenant_line {
   const char *form;

@@ -112,15 +112,20 @@ static char *pop_number(pool *p) {
 
 /* ---- Chunks ---- */
 
-static void drop_chunk(const chunk *c) {
+/* Checked builds begin further in, so that no block of the pool is where one of the heap is: free
+ * would take it for that. */
+static size_t chunk_head(const pool *p) { return CHECKED ? max_size(p->align, 16) : 0; }
+
+static void drop_chunk(const pool *p, const chunk *c) {
   masu_free((void *)c->live);
-  masu_free(c->start);
+  if (c->start)
+    masu_free(c->start - chunk_head(p));
 }
 
 static void remove_chunk(pool *p, uint32_t which) {
   chunk *c = &p->chunk[which];
   p->held -= c->capacity * p->head.size;
-  drop_chunk(c);
+  drop_chunk(p, c);
   c->start = NULL;
   c->live = NULL;
   c->capacity = 0;
@@ -137,13 +142,15 @@ static bool add_chunk(pool *p, size_t n) {
     which++;
   if (which == CHUNKS || n > INDEX_MASK || n > LARGE_MOST / p->head.size)
     return false;
-  chunk c = {.start = form_take(p->tenant.heap, least, p->align, &dirty)};
-  if (!c.start)
+  char *memory = form_take(p->tenant.heap, least + chunk_head(p), p->align, &dirty);
+  if (!memory)
     return false;
-  c.capacity = (uint32_t)min_size(masu_malloc_usable_size(c.start) / p->head.size, INDEX_MASK);
+  chunk c = {.start = memory + chunk_head(p)};
+  size_t bytes = masu_malloc_usable_size(memory) - chunk_head(p);
+  c.capacity = (uint32_t)min_size(bytes / p->head.size, INDEX_MASK);
   if (p->flags & MASU_POOL_CHECKED) {
     if (!(c.live = form_take(p->tenant.heap, live_words(&c) * 8, 16, &dirty))) {
-      drop_chunk(&c);
+      drop_chunk(p, &c);
       return false;
     }
     memset((void *)c.live, 0, live_words(&c) * 8);
@@ -295,6 +302,12 @@ static void pool_figures(const tenant *t, size_t *used, size_t *held) {
   *held = tenant_peek(&p->held);
 }
 
+static void pool_shut(tenant *t) {
+  masu_pool *head = &CONTAINER_OF(t, pool, tenant)->head;
+  head->at = head->end = head->ready = NULL;
+  head->guided = 1;
+}
+
 /* In parentheses: the macro of that name adds the flags of who calls. */
 PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t size,
                                         size_t align, unsigned flags) {
@@ -307,8 +320,7 @@ PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t 
   }
   if (CHECKED)
     flags |= MASU_POOL_CHECKED;
-  size_t dirty;
-  pool *p = form_take(in, sizeof *p, _Alignof(pool), &dirty);
+  pool *p = tenant_make(in, sizeof *p, _Alignof(pool));
   if (!p)
     return NULL;
   memset(p, 0, sizeof *p);
@@ -317,6 +329,7 @@ PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t 
   p->head.size = ROUND_UP(ROUND_UP(size, 4), p->align);
   p->head.guided = p->head.size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
   p->tenant.figures = pool_figures;
+  p->tenant.shut = pool_shut;
   tenant_join(&p->tenant, in, "pool", name);
   form_taken(in);
   return &p->head;
@@ -327,9 +340,7 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
     return;
   pool *p = pool_of(head);
   for (uint32_t i = 0; i < CHUNKS; i++)
-    drop_chunk(&p->chunk[i]);
-  head->at = head->end = head->ready = NULL;
-  head->guided = 1;
+    drop_chunk(p, &p->chunk[i]);
   tenant_end(&p->tenant, p);
 }
 
@@ -354,15 +365,6 @@ PUBLIC void masu_pool_reset(masu_pool *head) {
   }
 }
 
-static size_t ready_count(const pool *p) {
-  size_t n = (size_t)(p->head.end - p->head.at) / p->head.size;
-  for (const char *b = p->head.ready; b; b = *(masu_link *)b)
-    n++;
-  for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; n++)
-    number = next_of(block_at(p, number));
-  return n;
-}
-
 /* Memory of blocks that nobody has. */
 static void touch(const char *from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += os_page())
@@ -371,11 +373,30 @@ static void touch(const char *from, size_t bytes) {
     *(volatile char *)(from + bytes - 1) = 0;
 }
 
+/* A block of a list: not its link. */
+static void touch_listed(const pool *p, const char *b) {
+  if (p->head.size > sizeof(masu_link))
+    touch(b + sizeof(masu_link), p->head.size - sizeof(masu_link));
+}
+
+/* How many blocks are free. Touches n of them, those that are handed out first. */
+static size_t touch_ready(const pool *p, size_t n) {
+  size_t count = 0, side_by_side = (size_t)(p->head.end - p->head.at);
+  for (const char *b = p->head.ready; b; b = *(masu_link *)b)
+    if (count++ < n)
+      touch_listed(p, b);
+  for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; number = next_of(block_at(p, number)))
+    if (count++ < n)
+      touch_listed(p, block_at(p, number));
+  if (count < n)
+    touch(p->head.at, min_size(side_by_side, (n - count) * p->head.size));
+  return count + side_by_side / p->head.size;
+}
+
 static int pool_reserve(pool *p, size_t n) {
-  size_t ready = ready_count(p);
   if (n > LARGE_MOST / p->head.size)
     return ENOMEM;
-  touch(p->head.at, min_size((size_t)(p->head.end - p->head.at), n * p->head.size));
+  size_t ready = touch_ready(p, n);
   while (ready < n) {
     chunk *c = unfinished(p);
     if (!c) {

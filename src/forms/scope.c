@@ -6,6 +6,8 @@
  *
  *     values[levels[i].first ..] belong to scope i or to scopes inside it
  *     levels that have a mark of temporary memory come before those that have none
+ *     levels[i].lowest is at most the least of the addresses of levels 0 to i: stacks grow down, so
+ *     a scope that is opened is below it as a rule, and known to be new without a search
  *     the addresses of the levels differ: a scope that is opened where one is open already
  *     finds a frame that was left without close. That level is forgotten: scopes that are
  *     in use may have come after it, and what is its is then the scope's around it
@@ -29,6 +31,7 @@ typedef struct scope_value {
 
 typedef struct scope_level {
   const masu_scope *key;
+  uintptr_t lowest;
   masu_heap *heap;
   uint64_t number; /* rising inwards; stays when a level further out is forgotten */
   size_t first;
@@ -66,6 +69,11 @@ static COLD bool have_scopes(void) {
   }
   thread_heap()->hot.scopes = s;
   return true;
+}
+
+static COLD void *scope_out_of_memory(void) {
+  errno = ENOMEM;
+  return NULL;
 }
 
 static scope_level *innermost(void) {
@@ -113,9 +121,11 @@ static void close_innermost(void) {
 
 /* The number of the scope, from 1; 0: it isn't open. */
 static size_t level_of(const masu_scope *s) {
+  const scope_level *levels = my_scopes()->levels;
   size_t i = my_scopes()->depth;
-  while (i && my_scopes()->levels[i - 1].key != s)
-    i--;
+  for (; i && levels[i - 1].key != s; i--)
+    if ((uintptr_t)s < levels[i - 1].lowest)
+      return 0;
   return i;
 }
 
@@ -145,8 +155,10 @@ PUBLIC int masu_scope_open(masu_scope *s, masu_heap *in) {
                                       sizeof *my_scopes()->levels))
       return ENOMEM;
   }
+  uintptr_t lowest = innermost() ? min_size(innermost()->lowest, (uintptr_t)s) : (uintptr_t)s;
   my_scopes()->levels[my_scopes()->depth++] =
-      (scope_level){.key = s, .heap = in, .number = my_scopes()->opened++, .first = my_scopes()->count};
+      (scope_level){.key = s, .lowest = lowest, .heap = in, .number = my_scopes()->opened++,
+                    .first = my_scopes()->count};
   return 0;
 }
 
@@ -170,7 +182,7 @@ PUBLIC void *masu_scope_add(void *p, void (*release)(void *p)) {
   if (UNLIKELY(my_scopes()->count == my_scopes()->room)) {
     if (!have_scopes() ||
         !grow_array(&my_scopes()->values, &my_scopes()->room, SCOPE_VALUES_LEAST, sizeof *my_scopes()->values))
-      return NULL;
+      return scope_out_of_memory();
   }
   my_scopes()->values[my_scopes()->count++] = (scope_value){p, release};
   return p;
@@ -207,7 +219,7 @@ PUBLIC void *masu_scope_realloc(void *p, size_t size) {
 PUBLIC void *masu_scope_temp(size_t size) {
   if (UNLIKELY(!my_scopes()->temp) &&
       (!have_scopes() || !(my_scopes()->temp = masu_arena_create(0))))
-    return NULL;
+    return scope_out_of_memory();
   /* Scopes around it that have none yet start at the same place. */
   for (size_t i = my_scopes()->depth; i && !my_scopes()->levels[i - 1].has_temp; i--) {
     my_scopes()->levels[i - 1].temp = masu_arena_mark(my_scopes()->temp);

@@ -98,7 +98,7 @@ static const ledger_column form_columns[] = {
 static const ledger_column sized_columns[] = {
     OF(size, LABEL, "bytes of a sized block"),
     OF(blocks, COUNT, "in use or held ready by threads"),
-    OF(made, COUNT, "ever in use at once"),
+    OF(made, COUNT, "made ready so far, some at a time"),
     OF(held, BYTES, "address space held"),
 };
 #undef OF
@@ -352,18 +352,16 @@ static void compact(ledger *l) {
 
 static void add_forms(ledger *l) {
   tenant_line t;
-  for (size_t n = 0; tenant_read(n, &t); n++) {
-    if (n >= LEDGER_FORMS) {
-      l->counts[LEDGER_FORM].more++;
-      continue;
-    }
-    ledger_form *row = &l->forms[l->counts[LEDGER_FORM].rows++];
+  ledger_count *count = &l->counts[LEDGER_FORM];
+  while (count->rows < LEDGER_FORMS && tenant_read(count->rows, &t)) {
+    ledger_form *row = &l->forms[count->rows++];
     strncpy(row->form, t.form, sizeof row->form - 1);
     memcpy(row->name, t.name, sizeof t.name);
     memcpy(row->heap, t.heap, sizeof t.heap);
     row->used = t.used;
     row->held = t.held;
   }
+  count->more = (uint32_t)(max_size(tenants_now(), count->rows) - count->rows);
   for (unsigned i = 0; i < MASU_SIZE_INDEXES; i++) {
     masu_sized_figures f;
     masu_sized_read(i, &f, sizeof f);

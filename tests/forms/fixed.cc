@@ -2,7 +2,6 @@
 #include <masu/fixed.h>
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <set>
 
@@ -113,17 +112,28 @@ TEST_F(Fixed, OverTheCallersMemory) {
 }
 
 #if EXACT_MEMORY
-TEST_F(Fixed, NoPageFaultAfterCreate) {
+TEST_F(Fixed, NoPageFaultAndNoSystemCallAfterCreate) {
   for (size_t size : {100ul, 4000ul, 8192ul, 10000ul}) {
     masu_fixed *f = masu_fixed_create(size, 50, 0);
     void *blocks[50];
-    rusage before, after;
     memset(blocks, 0, sizeof blocks);
-    getrusage(RUSAGE_SELF, &before);
+    long before = page_faults();
     for (void *&p : blocks)
       memset(p = masu_fixed_alloc(f, size), 1, size);
-    getrusage(RUSAGE_SELF, &after);
-    EXPECT_EQ(after.ru_minflt, before.ru_minflt) << size;
+    EXPECT_EQ(page_faults(), before) << size;
+    masu_fixed_reset(f);
+    EXPECT_TRUE(makes_no_system_call([&] {
+      for (void *&p : blocks) {
+        p = masu_fixed_alloc(f, size / 2);
+        if (!p || masu_fixed_realloc(f, p, size) != p)
+          return false;
+      }
+      if (masu_fixed_alloc(f, 1))
+        return false;
+      for (void *p : blocks)
+        masu_fixed_free(f, p);
+      return true;
+    })) << size;
     masu_fixed_destroy(f);
   }
 }

@@ -197,6 +197,32 @@ TEST_F(Heap, TheCallbackMayUseTheFormThatGrew) {
     ASSERT_EQ(pattern_mismatch(f.blocks[i], 1000, i + 1), 1000u) << i;
 }
 
+/* Here it makes the arena go on to another run, above or below the one that calloc's block is in. */
+TEST_F(Heap, ZeroedMemoryIsZeroWhateverTheCallbackAllocates) {
+  random_numbers random(1);
+  for (int round = 0; round < 100; round++) {
+    std::vector<void *> written;
+    for (int i = 0; i < 300; i++) {
+      size_t size = random.below(12000);
+      written.push_back(memset(masu_heap_malloc(heap, size), 0xff, size));
+    }
+    for (void *p : written)
+      masu_free(p);
+    size_t size = 100 + random.below(3000);
+    masu_arena *arena = masu_arena_create_in(heap, nullptr, size);
+    masu_arena_alloc(arena, size);
+    masu_heap_on_soft(
+        heap, [](masu_heap *, size_t, void *a) { masu_arena_alloc(static_cast<masu_arena *>(a), 5000); }, arena);
+    masu_heap_set_budget(heap, 1, 0);
+    void *p = masu_arena_calloc(arena, 1, size);
+    EXPECT_TRUE(all_zero(p, size)) << size;
+    masu_heap_set_budget(heap, 0, 0);
+    masu_arena_destroy(arena);
+    masu_heap_destroy(heap);
+    heap = masu_heap_create("again");
+  }
+}
+
 TEST_F(Heap, WhatIsFreeIsFoundWhenTheBudgetIsUsedUp) {
   masu_heap_set_budget(heap, 0, 1000000);
   std::vector<void *> blocks;
@@ -438,6 +464,17 @@ TEST_F(Heap, FiguresAndNames) {
   masu_heap_for_each([](masu_heap *, void *n) { ++*static_cast<size_t *>(n); }, &seen);
   EXPECT_EQ(seen, 2u);
   masu_heap_destroy(longer);
+}
+
+TEST_F(Heap, EachOfManyIsVisitedOnce) {
+  std::vector<masu_heap *> heaps = {heap}, seen;
+  while (heaps.size() < 300)
+    heaps.push_back(masu_heap_create(nullptr));
+  masu_heap_for_each(
+      [](masu_heap *h, void *s) { static_cast<std::vector<masu_heap *> *>(s)->push_back(h); }, &seen);
+  EXPECT_EQ(seen, heaps); /* in the order of their coming */
+  for (size_t i = 1; i < heaps.size(); i++)
+    masu_heap_destroy(heaps[i]);
 }
 
 TEST_F(Heap, TrimGivesBackWhatIsFree) {

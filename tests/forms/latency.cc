@@ -1,6 +1,5 @@
 /* Prepared memory: no page fault, no memory given back. */
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <atomic>
 
@@ -14,24 +13,28 @@ protected:
   }
 };
 
-static long faults() {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_minflt + usage.ru_majflt;
+static bool play_rounds(const std::vector<masu_prewarm_class> &classes, std::vector<void *> &blocks) {
+  for (int round = 0; round < 3; round++) {
+    size_t n = 0;
+    for (auto [size, count] : classes)
+      for (size_t i = 0; i < count; i++) {
+        if (!(blocks[n] = masu_malloc(size)))
+          return false;
+        memset(blocks[n++], 1, size);
+      }
+    while (n > 0)
+      masu_free(blocks[--n]);
+  }
+  return true;
 }
 
 static long faults_of_rounds(const std::vector<masu_prewarm_class> &classes,
                              std::vector<void *> &blocks) {
-  long before = faults();
-  for (int round = 0; round < 3; round++) {
-    size_t n = 0;
-    for (auto [size, count] : classes)
-      for (size_t i = 0; i < count; i++)
-        memset(blocks[n++] = masu_malloc(size), 1, size);
-    while (n > 0)
-      masu_free(blocks[--n]);
-  }
-  return faults() - before;
+  long before = page_faults();
+  bool played = play_rounds(classes, blocks);
+  long faults = page_faults() - before;
+  EXPECT_TRUE(played);
+  return faults;
 }
 
 TEST_F(Latency, NoPageFaults) {
@@ -63,6 +66,23 @@ TEST_F(Latency, BlocksThatDoNotTileAHugePage) {
 }
 
 #if EXACT_MEMORY
+TEST_F(Latency, NoSystemCalls) {
+  std::vector<masu_prewarm_class> classes = {{100, 10000}, {5000, 2000}, {300 * KIB, 10}, {MIB, 60}};
+  std::vector<void *> blocks(12070);
+  EXPECT_FALSE(makes_no_system_call([&] { return play_rounds(classes, blocks); }));
+  ASSERT_EQ(masu_prewarm(0, classes.data(), classes.size()), 0);
+  EXPECT_TRUE(makes_no_system_call([&] { return play_rounds(classes, blocks); }));
+}
+
+TEST_F(Latency, AmountsOfSeveralCallsAddUp) {
+  std::vector<masu_prewarm_class> classes = {{300 * KIB, 60}, {300 * KIB, 60}, {300 * KIB, 60}};
+  std::vector<void *> blocks(180);
+  masu_malloc_trim(0);
+  for (const masu_prewarm_class &c : classes)
+    ASSERT_EQ(masu_prewarm(0, &c, 1), 0);
+  EXPECT_EQ(faults_of_rounds(classes, blocks), 0);
+}
+
 TEST_F(Latency, NoMoreThanIsAskedFor) {
   std::vector<void *> blocks;
   for (int i = 0; i < 400; i++)
@@ -113,15 +133,35 @@ TEST_F(Latency, BadArguments) {
   EXPECT_EQ(masu_prewarm(SIZE_MAX, nullptr, 0), ENOMEM);
 }
 
+/* What the kernel says is locked of this process. */
+static size_t locked_kib() {
+  size_t kib = SIZE_MAX;
+  char line[256];
+  FILE *f = fopen("/proc/self/status", "r");
+  EXPECT_NE(f, nullptr);
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "VmLck: %zu kB", &kib) == 1)
+      break;
+  if (f)
+    fclose(f);
+  return kib;
+}
+
 TEST_F(Latency, LockedOrSaidWhyNot) {
+  size_t at_first = locked_kib();
   masu_free(masu_malloc(100));
   int why = masu_lock(1);
   EXPECT_TRUE(why == 0 || why == ENOMEM || why == EPERM) << why;
+  if (why)
+    EXPECT_EQ(locked_kib(), at_first);
+  else
+    EXPECT_GE(locked_kib(), at_first + 2 * MIB / KIB);
   void *p = masu_malloc(100 * KIB);
   EXPECT_NE(p, nullptr);
   masu_free(p);
   masu_malloc_trim(0); /* refused by the system, not an error */
   EXPECT_EQ(masu_lock(0), 0);
+  EXPECT_EQ(locked_kib(), at_first);
   rlimit before, none = {0, 0};
   getrlimit(RLIMIT_MEMLOCK, &before);
   none.rlim_max = before.rlim_max;

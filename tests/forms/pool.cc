@@ -137,6 +137,48 @@ TEST_P(Pool, ReserveMakesBlocksReady) {
 
 class PoolApi : public FormTest {};
 
+#if EXACT_MEMORY
+class PoolReserved : public FormTest {
+protected:
+  static constexpr int COUNT = 100;
+  void *blocks[COUNT] = {};
+
+  /* Some blocks are free already; to none was anything ever written. */
+  masu_pool *reserved(size_t size, unsigned flags) {
+    masu_malloc_trim(0);
+    masu_pool *pool = masu_pool_create(size, 0, flags);
+    for (int i = 0; i < COUNT / 5; i++)
+      blocks[i] = masu_pool_alloc(pool);
+    for (int i = 0; i < COUNT / 5; i++)
+      masu_pool_free(pool, blocks[i]);
+    EXPECT_EQ(masu_pool_reserve(pool, COUNT), 0);
+    return pool;
+  }
+};
+
+TEST_F(PoolReserved, NeitherPageFaultsNorSystemCalls) {
+  for (unsigned flags : {0, +MASU_POOL_SHARED})
+    for (size_t size : {4ul, 24ul, 3000ul, 9000ul, 65536ul}) {
+      masu_pool *pool = reserved(size, flags);
+      long before = page_faults();
+      for (void *&p : blocks)
+        memset(p = masu_pool_alloc(pool), 1, size);
+      EXPECT_EQ(page_faults(), before) << size << ", flags " << flags;
+      masu_pool_destroy(pool);
+      pool = reserved(size, flags);
+      EXPECT_TRUE(makes_no_system_call([&] {
+        for (void *&p : blocks)
+          if (!(p = masu_pool_alloc(pool)))
+            return false;
+        for (void *p : blocks)
+          masu_pool_free(pool, p);
+        return true;
+      })) << size << ", flags " << flags;
+      masu_pool_destroy(pool);
+    }
+}
+#endif
+
 TEST_F(PoolApi, BadArguments) {
   EXPECT_FAILS_WITH(EINVAL, masu_pool_create(0, 0, 0));
   EXPECT_FAILS_WITH(EINVAL, masu_pool_create(10, 3, 0));

@@ -1,6 +1,9 @@
 /* Autorelease scopes: order, nesting, handing on, threads that end. */
 #include <masu/scope.h>
 
+#include <pthread.h>
+
+#include <climits>
 #include <csetjmp>
 
 #include "forms.h"
@@ -239,6 +242,84 @@ TEST_F(Scope, AReleaseMayHandOnItsNeighbours) {
   EXPECT_EQ(released, (std::vector<long>{3}));
   masu_scope_close(&outer);
   EXPECT_EQ(released, (std::vector<long>{3, 1}));
+}
+
+/* Scopes at any addresses are opened, opened again and closed in any order, against a list of what
+ * each has. The first one stays open till the end. */
+TEST_F(Scope, AgainstAnOracle) {
+  struct level {
+    masu_scope *key;
+    std::vector<long> values;
+  };
+  masu_scope scopes[30], outer;
+  std::vector<level> open = {{&outer, {}}};
+  std::vector<long> expected;
+  random_numbers random(2);
+  masu_scope_open(&outer, nullptr);
+  for (long i = 1; i <= 20000; i++) {
+    masu_scope *s = &scopes[random.below(30)];
+    size_t at = 1;
+    while (at < open.size() && open[at].key != s)
+      at++;
+    if (random.below(3)) {
+      masu_scope_open(s, nullptr);
+      if (at < open.size()) { /* was left: what it had is the one's around it */
+        auto &around = open[at - 1].values;
+        around.insert(around.end(), open[at].values.begin(), open[at].values.end());
+        open.erase(open.begin() + static_cast<ptrdiff_t>(at));
+      }
+      open.push_back({s, {i}});
+      masu_scope_add(number(i), note);
+      continue;
+    }
+    masu_scope_close(s);
+    for (; open.size() > at; open.pop_back())
+      expected.insert(expected.end(), open.back().values.rbegin(), open.back().values.rend());
+    ASSERT_EQ(released, expected);
+    released.clear();
+    expected.clear();
+  }
+  masu_scope_close(&outer);
+}
+
+/* One scope for each call of a deep recursion: with a search among all that are open this would not
+ * come to its end. */
+TEST_F(Scope, AMillionDeep) {
+  std::vector<masu_scope> stack(1000000);
+  for (size_t i = stack.size(); i-- > 0;)
+    ASSERT_EQ(masu_scope_open(&stack[i], nullptr), 0);
+  masu_scope_add(number(1), note);
+  for (masu_scope &s : stack)
+    masu_scope_close(&s);
+  EXPECT_EQ(released, (std::vector<long>{1}));
+}
+
+/* Where nothing would close it: in the destructors of keys, after masu's own has run for the last
+ * time. */
+TEST_F(Scope, PastTheLastDestructorThereIsNone) {
+  static pthread_key_t key;
+  static int refused;
+  refused = 0;
+  masu_free(masu_malloc(10)); /* its key comes first */
+  ASSERT_EQ(pthread_key_create(&key, [](void *left) {
+    masu_scope s;
+    if (masu_scope_open(&s, nullptr) == ENOMEM) {
+      refused++;
+      EXPECT_FAILS_WITH(ENOMEM, masu_scope_add(number(1), note));
+      EXPECT_FAILS_WITH(ENOMEM, masu_scope_alloc(100));
+      EXPECT_FAILS_WITH(ENOMEM, masu_scope_temp(100));
+    } else {
+      masu_scope_close(&s);
+    }
+    pthread_setspecific(key, static_cast<char *>(left) - 1);
+  }), 0);
+  std::thread([] {
+    masu_free(masu_malloc(10));
+    pthread_setspecific(key, number(PTHREAD_DESTRUCTOR_ITERATIONS));
+  }).join();
+  pthread_key_delete(key);
+  EXPECT_EQ(refused, 1);
+  EXPECT_TRUE(released.empty());
 }
 
 TEST_F(Scope, AThreadThatEndsClosesAll) {

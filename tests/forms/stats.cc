@@ -318,6 +318,19 @@ TEST_F(Stats, MoreRowsThanThereIsRoomFor) {
     masu_heap_destroy(h);
 }
 
+TEST_F(Stats, MoreFormsThanThereIsRoomFor) {
+  std::vector<masu_arena *> arenas;
+  masu_heap *heap = masu_heap_create("many");
+  for (int i = 0; i < 20000; i++)
+    arenas.push_back(masu_arena_create_in(i % 2 ? heap : nullptr, nullptr, 100));
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), "\"form_more\": 19488"), 1u);
+  masu_heap_destroy(heap); /* half of them with it */
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), "\"form_more\": 9488"), 1u);
+  for (size_t i = 0; i < arenas.size(); i += 2)
+    masu_arena_destroy(arenas[i]);
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), "\"form_more\": 0"), 1u);
+}
+
 TEST_F(Stats, BadSizesAndFormats) {
   char room[1024];
   size_t count = 0;

@@ -43,6 +43,15 @@ static void pool_foreign(void) {
   masu_pool_free(pool_with(&p, 0), announce(malloc(48)));
 }
 
+/* The first block of a pool: none of the heap begins there. */
+static void pool_to_free(void) {
+  void *p;
+  pool_with(&p, 0);
+  free(announce(p));
+}
+
+static void pool_aligned_to_free(void) { free(announce(masu_pool_alloc(masu_pool_create(4096, 4096, 0)))); }
+
 static void pool_destroyed(void) {
   void *p;
   masu_pool *pool = pool_with(&p, 0);
@@ -80,6 +89,13 @@ static void fixed_foreign(void) {
   masu_fixed_free(f, announce(malloc(100)));
 }
 
+static void fixed_to_free(void) { free(announce(masu_fixed_alloc(masu_fixed_create(100, 10, 0), 100))); }
+
+static void fixed_wrong_pool(void) {
+  masu_fixed *a = masu_fixed_create(100, 10, 0), *b = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
+  masu_fixed_free(b, announce(masu_fixed_alloc(a, 100)));
+}
+
 static void ladder_wrong_ladder(void) {
   masu_ladder *a = masu_ladder_create(NULL, 0), *b = masu_ladder_create(NULL, 0);
   masu_ladder_free(b, announce(masu_ladder_alloc(a, 100)));
@@ -91,6 +107,61 @@ static void ladder_double_free(void) {
   masu_ladder_free(l, p);
   masu_ladder_free(l, q);
   masu_ladder_free(l, hide(p));
+}
+
+/* In the step of the smallest blocks. */
+static void ladder_double_free_small(void) {
+  static const size_t steps[] = {8, 64};
+  masu_ladder *l = masu_ladder_create(steps, 2);
+  void *p = announce(masu_ladder_alloc(l, 8)), *q = masu_ladder_alloc(l, 8);
+  masu_ladder_free(l, p);
+  masu_ladder_free(l, q);
+  masu_ladder_free(l, hide(p));
+}
+
+/* Nothing is mapped at the start of the chunk that it would lie in. */
+static void ladder_foreign(void) {
+  static char outside[64];
+  masu_ladder_free(masu_ladder_create(NULL, 0), announce(outside + 16));
+}
+
+static void ladder_from_malloc(void) {
+  masu_ladder_free(masu_ladder_create(NULL, 0), announce((char *)malloc(2000000) + 64));
+}
+
+static void ladder_inside_block(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  masu_ladder_free(l, announce((char *)masu_ladder_alloc(l, 100) + 16));
+}
+
+static void ladder_before_first_block(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  char *chunk = (char *)((uintptr_t)masu_ladder_alloc(l, 10) & ~(uintptr_t)((1 << 20) - 1));
+  masu_ladder_free(l, announce(chunk + 16));
+}
+
+static void ladder_realloc_wrong_ladder(void) {
+  masu_ladder *a = masu_ladder_create(NULL, 0), *b = masu_ladder_create(NULL, 0);
+  masu_ladder_realloc(b, announce(masu_ladder_alloc(a, 100)), 50);
+}
+
+static void ladder_realloc_freed(void) {
+  masu_ladder *l = masu_ladder_create(NULL, 0);
+  void *p = announce(masu_ladder_alloc(l, 100));
+  masu_ladder_free(l, p);
+  masu_ladder_realloc(l, hide(p), 50);
+}
+
+static void fixed_realloc_freed(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, 0);
+  void *p = announce(masu_fixed_alloc(f, 100));
+  masu_fixed_free(f, p);
+  masu_fixed_realloc(f, hide(p), 50);
+}
+
+static void fixed_realloc_inside_block(void) {
+  masu_fixed *f = masu_fixed_create(100, 10, MASU_FIXED_FALLBACK);
+  masu_fixed_realloc(f, announce((char *)masu_fixed_alloc(f, 100) + 16), 1000);
 }
 
 static void ladder_destroyed_free(void) {
@@ -110,6 +181,41 @@ static void arena_destroyed_reset(void) {
   masu_arena *a = masu_arena_create(100);
   masu_arena_destroy(announce(a));
   masu_arena_reset(hide(a));
+}
+
+/* A form that lived in the heap is destroyed with it. */
+static masu_heap *home(void) { return masu_heap_create("home"); }
+static void *left_homeless(masu_heap *heap, void *form) {
+  masu_heap_destroy(heap);
+  for (int i = 0; i < 1000; i++)
+    memset(malloc(4000), 0, 4000); /* the memory is used again */
+  return announce(form);
+}
+
+static void pool_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_pool *pool = masu_pool_create_in(h, NULL, 48, 0, 0);
+  masu_pool_alloc(pool);
+  masu_pool_alloc(left_homeless(h, pool));
+}
+
+static void fixed_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_fixed *f = masu_fixed_create_in(h, NULL, 100, 10, 0);
+  masu_fixed_alloc(left_homeless(h, f), 100);
+}
+
+static void ladder_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_ladder *l = masu_ladder_create_in(h, NULL, NULL, 0);
+  masu_ladder_alloc(l, 100);
+  masu_ladder_alloc(left_homeless(h, l), 100);
+}
+
+static void arena_of_destroyed_heap(void) {
+  masu_heap *h = home();
+  masu_arena *a = masu_arena_create_in(h, NULL, 1000);
+  masu_arena_alloc(left_homeless(h, a), 10);
 }
 
 static void heap_destroyed(void) {
@@ -141,6 +247,12 @@ static const struct {
     CASE(sized_wrong_size),  CASE(sized_from_malloc), CASE(sized_to_free),
     CASE(pool_of_heap_double_free), CASE(pool_destroyed_reset), CASE(fixed_destroyed),
     CASE(ladder_destroyed_free),    CASE(arena_destroyed_reset),
+    CASE(pool_to_free),      CASE(pool_aligned_to_free), CASE(fixed_to_free),
+    CASE(fixed_wrong_pool),  CASE(pool_of_destroyed_heap), CASE(fixed_of_destroyed_heap),
+    CASE(ladder_of_destroyed_heap), CASE(arena_of_destroyed_heap),
+    CASE(ladder_double_free_small), CASE(ladder_foreign), CASE(ladder_from_malloc),
+    CASE(ladder_inside_block), CASE(ladder_before_first_block), CASE(ladder_realloc_wrong_ladder),
+    CASE(ladder_realloc_freed), CASE(fixed_realloc_freed), CASE(fixed_realloc_inside_block),
 };
 
 int main(int argc, char **argv) {
