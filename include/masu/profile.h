@@ -26,9 +26,10 @@ extern "C" {
 
 /* Samples every `interval` bytes on average; 0: 512 KiB; 1: every allocation. Covers what is
  * allocated after each thread's next refill, at most some KiB a size class later. While it
- * runs already, only changes the interval. Returns 0 or ENOMEM. */
+ * runs already, only changes the interval. While leaks are looked for (masu/leaks.h) every allocation is sampled;
+ * what is asked for meanwhile counts afterwards. Returns 0 or ENOMEM. */
 MASU_API int masu_profile_start(size_t interval);
-/* No more is sampled. What was stays on record, and is taken off it as it is freed. */
+/* No more is sampled; but see above. What was stays on record, and is taken off it as it is freed. */
 MASU_API void masu_profile_stop(void);
 /* Writes the profile in the format of pprof (profile.proto, not compressed). Its sample
  * types: objects and bytes that are in use, that were allocated since the start, and that were

@@ -127,6 +127,8 @@ static uint64_t live_purge(void) {
 static int live_sample(const char *interval) {
   if (*interval < '0' || *interval > '9')
     return EINVAL;
+  if (profile_is_whole())
+    return EBUSY;
   uint64_t bytes = strtoull(interval, NULL, 10);
   if (bytes)
     return masu_profile_start(bytes > 1 ? bytes : 0);

@@ -40,6 +40,8 @@ static struct {
   uint64_t written;
   double written_in_use;
   unsigned files;
+  uint64_t wanted; /* the interval that was asked for; 0: none */
+  unsigned whole;  /* so many look for leaks, and want every block on record meanwhile */
 } profiler;
 
 internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
@@ -254,28 +256,61 @@ static const sample_observer heap_profiler = {observe_taken, observe_freed, obse
 
 /* ---- masu/profile.h ---- */
 
-static bool profiler_prepare(uint64_t interval) {
-  bool busy = profiler_lock();
+/* From here on with the lock held. */
+static bool profiler_prepare(void) {
   if (!profiler.bins) {
     profiler.bins = os_map(SITE_BINS * sizeof *profiler.bins, os_page());
     profiler.all.started = os_now_ns();
     profiler.all.started_wall = os_wall_ns();
   }
-  profiler.all.interval = interval;
-  bool ready = profiler.bins && records_grow();
-  profiler_unlock(busy);
-  return ready;
+  return profiler.bins && records_grow();
 }
 
-PUBLIC int masu_profile_start(size_t interval) {
-  interval = interval ? interval : INTERVAL_DEFAULT;
-  if (!profiler_prepare(interval))
-    return ENOMEM;
+/* Nobody else sets the interval: one who set it without the lock would have the last word over whoever
+ * asked after him. */
+static void sample_as_wanted(void) {
+  uint64_t interval = profiler.whole ? 1 : profiler.wanted;
+  if (interval)
+    profiler.all.interval = interval;
   sample_start(&heap_profiler, interval);
+}
+
+internal int profile_whole_begin(void) {
+  if (!profiler_prepare())
+    return ENOMEM;
+  profiler.whole++;
+  sample_as_wanted();
   return 0;
 }
 
-PUBLIC void masu_profile_stop(void) { store_relaxed(&budget_interval, 0); }
+internal void profile_whole_end(void) {
+  profiler.whole--;
+  sample_as_wanted();
+}
+
+/* Without the lock again. */
+internal bool profile_is_whole(void) {
+  bool busy = profiler_lock(), whole = profiler.whole;
+  profiler_unlock(busy);
+  return whole;
+}
+
+PUBLIC int masu_profile_start(size_t interval) {
+  bool busy = profiler_lock(), ready = profiler_prepare();
+  if (ready) {
+    profiler.wanted = interval ? interval : INTERVAL_DEFAULT;
+    sample_as_wanted();
+  }
+  profiler_unlock(busy);
+  return ready ? 0 : ENOMEM;
+}
+
+PUBLIC void masu_profile_stop(void) {
+  bool busy = profiler_lock();
+  profiler.wanted = 0;
+  sample_as_wanted();
+  profiler_unlock(busy);
+}
 
 static const pprof_type heap_types[] = {
     {"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"},
@@ -430,17 +465,23 @@ static void listen_to_signal(int number) {
 static int profile_process;
 static void profile_fork_child(void) { profile_process = os_process_id(); }
 
-/* Leaks are among all blocks, so none may be missing. */
+/* Leaks are among all blocks, so none may be missing, until the process ends. */
+static int begin_whole(void) {
+  bool busy = profiler_lock();
+  int why = profile_whole_begin();
+  profiler_unlock(busy);
+  return why;
+}
+
 internal void profile_begin(void) {
-  uint64_t interval = option_get(OPTION_leaks) ? 1 : option_get(OPTION_profile);
-  if (!interval || !profile_find_folder())
+  uint64_t interval = option_get(OPTION_profile);
+  bool leaks = option_get(OPTION_leaks);
+  if ((!interval && !leaks) || !profile_find_folder())
     return;
   profiler.written = os_now_ns();
   profile_process = os_process_id();
   pthread_atfork(NULL, NULL, profile_fork_child);
-  if (interval == 1 && !option_get(OPTION_leaks))
-    interval = INTERVAL_DEFAULT;
-  int why = masu_profile_start(interval);
+  int why = leaks ? begin_whole() : masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
   if (why)
     report("no heap profile: %s", strerror(why));
   else if (option_get(OPTION_profile_signal))

@@ -63,6 +63,13 @@ static inline double profile_age(const profile *p, const profile_site *s, uint64
   return whole > 0 ? whole * ((double)(now - p->started) - s->born / objects) : 0;
 }
 
+/* Every allocation is on record until as many have ended this as began it, whatever interval is asked for
+ * meanwhile, which counts afterwards. LOCK_SAMPLES is held. 0 or ENOMEM. */
+internal int profile_whole_begin(void);
+internal void profile_whole_end(void);
+/* Is it so? Any thread outside of masu. */
+internal bool profile_is_whole(void);
+
 /* Writes the profile to a file that must not be there; *size: bytes of it. 0 or an errno value:
  * ENODATA if the profiler was never started. Any thread outside of masu. */
 internal int profile_write_new(const char *path, uint64_t *size);
