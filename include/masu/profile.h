@@ -38,7 +38,8 @@ MASU_API void masu_profile_stop(void);
  * what the system said. */
 MASU_API int masu_profile_write(const char *path);
 
-/* Estimates, and 95 % intervals around them; samples and stacks are counts. */
+/* Estimates, of in_use with a 95 % interval, which holds for few samples too; samples, live, stacks and lost
+ * are counts. */
 typedef struct masu_profile_figures {
   double in_use, in_use_low, in_use_high; /* bytes of blocks */
   double requested;  /* of that, what was asked for: the rest is lost to size classes */

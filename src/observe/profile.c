@@ -364,15 +364,23 @@ static double square_root(double x) {
   return x > 0 ? root : 0;
 }
 
+/* An end of the 95 % interval; side: 1 or -1. Of the score test, corrected for counts being whole: the samples'
+ * own variance is too small where they are few, and 0 where there is none. Lock held. */
+static double in_use_bound(double side) {
+  double w = profiler.all.interval > 1 ? (double)profiler.all.interval : 0; /* else nothing is unseen */
+  double middle = profiler.in_use + (1.92 + side / 2) * w;
+  return middle + side * 1.96 * square_root(profiler.variance + (0.96 + side / 2) * w * w);
+}
+
 PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
   if (!profiler.bins || size != sizeof *out)
     return EINVAL;
   bool busy = profiler_lock();
-  double half = 1.96 * square_root(profiler.variance);
+  double low = in_use_bound(-1);
   *out = (masu_profile_figures){
       .in_use = profiler.in_use,
-      .in_use_low = profiler.in_use > half ? profiler.in_use - half : 0,
-      .in_use_high = profiler.in_use + half,
+      .in_use_low = low < 0 ? 0 : low < profiler.in_use ? low : profiler.in_use,
+      .in_use_high = in_use_bound(1),
       .requested = profiler.requested,
       .allocated = profiler.allocated,
       .peak = profiler.peak,

@@ -28,6 +28,30 @@ TEST(Profile, IsRefusedBeforeTheStart) {
 
 #ifndef MASU_CHECKED /* numbers, which take long there and are the same; threads are below */
 
+/* Of few samples as of many: that part of what lies between two of them is in use. Nothing else is on record yet. */
+TEST(Profile, TheIntervalOfFewSamplesIsTrue) {
+  enum { ROUNDS = 2000, SIZE = 64 };
+  std::vector<void *> blocks(5 * 16 * KIB / SIZE);
+  ASSERT_EQ(masu_malloc_good_size(SIZE), SIZE);
+  ASSERT_EQ(masu_profile_start(16 * KIB), 0);
+  ASSERT_EQ(read_profile().live, 0U);
+  for (double part : {0.1, 0.5, 2.0, 5.0}) {
+    const size_t count = static_cast<size_t>(part * 16 * KIB / SIZE);
+    const double truth = static_cast<double>(count * SIZE);
+    int covered = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+      for (size_t i = 0; i < count; i++)
+        blocks[i] = masu_malloc(SIZE);
+      masu_profile_figures f = read_profile();
+      covered += f.in_use_low <= truth && truth <= f.in_use_high;
+      for (size_t i = 0; i < count; i++)
+        masu_free(blocks[i]);
+    }
+    EXPECT_GE(covered, ROUNDS * 93 / 100) << part;
+  }
+  masu_profile_stop();
+}
+
 TEST(Profile, SeesPingPong) {
   for (size_t n : {16u, 100u, 1000u, 9000u, 40000u, 300000u, 1000000u})
     expect_seen(40, 8 * n + 100, [n] {
