@@ -128,7 +128,7 @@ static bool note_blocks(leak_check *c) {
   for (size_t i = 0; i < c->table.room; i++) {
     const profile_record *r = &c->table.records[i];
     if (r->block)
-      reach_add(&c->reach, r->block, r->size, r);
+      reach_add(&c->reach, r->block, r->used ? r->usable : r->size, r);
   }
   reach_sort(&c->reach);
   return true;

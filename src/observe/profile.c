@@ -248,11 +248,20 @@ static void observe_resized(void *p, size_t size) {
   if (r->block) {
     profiler.requested += r->objects * ((double)size - (double)r->size);
     r->size = size;
+    r->used = false;
   }
   profiler_unlock(busy);
 }
 
-static const sample_observer heap_profiler = {observe_taken, observe_freed, observe_resized};
+static void observe_used(void *p) {
+  bool busy = profiler_lock();
+  profile_record *r = find_record(p);
+  if (r->block)
+    r->used = true;
+  profiler_unlock(busy);
+}
+
+static const sample_observer heap_profiler = {observe_taken, observe_freed, observe_resized, observe_used};
 
 /* ---- masu/profile.h ---- */
 

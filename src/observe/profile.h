@@ -81,9 +81,10 @@ typedef struct profile_record {
   void *block; /* NULL: the place is free */
   profile_site *site;
   double objects; /* that it stands for */
-  size_t size, usable;
-  uint64_t since : 63; /* ns */
+  size_t size, usable; /* what was asked for, and what there is */
+  uint64_t since : 62; /* ns */
   uint64_t ignored : 1; /* is no leak */
+  uint64_t used : 1;    /* all of it may be */
 } profile_record;
 
 /* The records, for whoever holds LOCK_SAMPLES: some of the `room` places. */

@@ -131,23 +131,29 @@ TEST(Profile, SeesThreads) {
 /* In use: the mean is right, and the interval covers the truth as often as it says. */
 TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
   enum { ROUNDS = 200 };
+  struct block {
+    void *p;
+    double asked;
+  };
   std::mt19937 random(7);
-  std::vector<void *> blocks;
+  std::vector<block> blocks;
   int covered = 0;
-  double sum = 0;
+  double sum = 0, sum_requested = 0;
   blocks.reserve(3000);
   ASSERT_EQ(masu_profile_start(16 * KIB), 0);
   double rest = read_profile().in_use;
   for (int round = 0; round < ROUNDS; round++) {
-    double truth = 0;
+    double truth = 0, requested = 0;
     for (int i = 0; i < 3000; i++) {
       size_t n = i % 100 ? 1 + random() % 2000 : 1 + random() % 600000;
-      blocks.push_back(masu_malloc(n));
-      truth += usable(blocks.back());
+      blocks.push_back({masu_malloc(n), static_cast<double>(n)});
+      truth += usable(blocks.back().p); /* who learns it did not ask for it */
+      requested += blocks.back().asked;
       if (i % 3 == 0) { /* what was freed counts no more */
         size_t k = random() % blocks.size();
-        truth -= usable(blocks[k]);
-        masu_free(blocks[k]);
+        truth -= usable(blocks[k].p);
+        requested -= blocks[k].asked;
+        masu_free(blocks[k].p);
         blocks[k] = blocks.back();
         blocks.pop_back();
       }
@@ -155,14 +161,16 @@ TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
     masu_profile_figures f = read_profile();
     covered += f.in_use_low <= truth && truth <= f.in_use_high;
     sum += f.in_use / truth;
-    EXPECT_LE(f.requested, f.in_use);
-    for (void *p : blocks)
-      masu_free(p);
+    sum_requested += f.requested / requested;
+    EXPECT_LT(f.requested, f.in_use);
+    for (const block &b : blocks)
+      masu_free(b.p);
     blocks.clear();
     EXPECT_NEAR(read_profile().in_use, rest, 1) << "everything was freed";
   }
   masu_profile_stop();
   EXPECT_NEAR(sum / ROUNDS, 1, 0.01);
+  EXPECT_NEAR(sum_requested / ROUNDS, 1, 0.01);
   EXPECT_GE(covered, ROUNDS * 88 / 100);
 }
 
