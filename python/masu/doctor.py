@@ -72,7 +72,7 @@ def diagnose(page: live.Page) -> Diagnosis:
     changed in between, and pages that were only read, which the kernel leaves out, go to or from
     the first part that can take it."""
     page.request(live.MEASURE)
-    figures = page.read()
+    figures = page.read(measured=True)
     try:
         kernel = read_smaps(page.pid)
     except OSError:
