@@ -34,8 +34,8 @@ MASU_API void masu_profile_stop(void);
 /* Writes the profile in the format of pprof (profile.proto, not compressed). Its sample
  * types: objects and bytes that are in use, that were allocated since the start, and that were
  * in use when most was; objects freed, and the sum of their lifetimes; the sum of the ages of those
- * in use. Labels: the name of the thread that allocated, and of the heap if it has one. The file is whole or as it was before. Returns 0, EINVAL (never started) or
- * what the system said. */
+ * in use. Labels: the name of the thread that allocated, and of the heap if it has one. The file is whole or as it was before. A device gets it;
+ * a link is not followed (ELOOP). Returns 0, EINVAL (never started) or what the system said. */
 MASU_API int masu_profile_write(const char *path);
 
 /* Estimates, of in_use with a 95 % interval, which holds for few samples too; samples, live, stacks and lost
