@@ -5,8 +5,8 @@
  * free to the slow path, where the observer hears of it. Those of a named heap come from
  * a limb of that kind, on its account. Large blocks bear a mark.
  *
- * The observer is called outside of all locks; it may allocate, and what it allocates is
- * not sampled. A block is told of before its caller has it, and again before its memory is
+ * The observer is called outside of all locks but LOCK_POOLS and LOCK_SIZED, under which memory is
+ * allocated; it may allocate, and what it allocates is not sampled. A block is told of before its caller has it, and again before its memory is
  * anybody else's, so for one address the calls come in order.
  *
  * Threads: any.

@@ -222,7 +222,7 @@ static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
   r.objects = 1 / budget_probability(drawn, profiler.all.interval);
   remember(r, &o);
-  unsigned number = file_due(r.since);
+  unsigned number = thread_holding ? 0 : file_due(r.since); /* who waits for that lock would wait for the disk */
   profiler_unlock(busy);
   if (UNLIKELY(number != 0))
     profile_write_file("heap", number, masu_profile_write);

@@ -11,9 +11,9 @@
  *     a site's value at the peak: peak_* if it changed since, else what is in use now
  *     born of a site == sum over its records of when they were taken
  *
- * Threads: any; LOCK_SAMPLES guards it; sites are never freed, and only their values change. No
- * lock is held while a stack is walked, or a file is made and written. Files are written by the
- * thread that allocates when one is due; what a signal or another process asks for is written
+ * Threads: any; LOCK_SAMPLES guards it; sites are never freed, and only their values change. While a
+ * stack is walked at most LOCK_POOLS or LOCK_SIZED is held, while a file is made and written none. Files are
+ * written by the thread that allocates when one is due, and has neither; what a signal or another process asks for is written
  * by masu-live, so also while the program sleeps.
  */
 #ifndef MASU_OBSERVE_PROFILE_H
