@@ -9,6 +9,8 @@
 #include "heap/outbox.h"
 #include "heap/roster.h"
 #include "heap/sparse.h"
+#include "observe/cpu.h"
+#include "observe/profile.h"
 #include "os/os.h"
 #include "pages/mappings.h"
 #include "pages/meta.h"
@@ -311,6 +313,9 @@ static uint64_t note_peak(uint64_t live) {
   return max_size(before, live);
 }
 
+/* Of masu's tables those that lie in mappings of their own. */
+static size_t tables_resident(void) { return map_resident() + profile_resident() + cpu_resident(); }
+
 static void sum_up(walk *w) {
   masu_stats *p = &w->out.process;
   supply_figures f = supply_figures_now();
@@ -334,7 +339,7 @@ static void sum_up(walk *w) {
   p->committed = f.committed;
   p->dirty = f.used + f.direct + f.idle + f.kept;
   p->dirty -= min_size(p->dirty, p->slab_unused);
-  p->own = meta_used();
+  p->own = meta_used() + tables_resident();
   p->resident = os_resident();
   w->out.counts[LEDGER_PROCESS].rows = 1;
 }
@@ -452,9 +457,10 @@ static size_t measure_entry(char *start, map_entry e, void *context) {
 static void measure(masu_resident *out) {
   measurement m = {.out = out};
   roster_for_each(note_fronts, &m);
-  size_t leaves = map_for_each(measure_entry, &m), regions = supply_resident();
+  map_for_each(measure_entry, &m);
+  size_t regions = supply_resident();
   out->idle += regions - min_size(regions, m.in_regions) + mappings_resident();
-  out->own = meta_resident() + leaves;
+  out->own = meta_resident() + tables_resident();
   out->total = os_resident();
   size_t ours = out->live + out->slab_free + out->slab_spare + out->idle + out->own;
   out->other = out->total - min_size(out->total, ours);

@@ -106,6 +106,17 @@ internal profile_record *profile_record_of(const void *p) {
   return r && r->block ? r : NULL;
 }
 
+/* Of a table that grows meanwhile as much as is still there. */
+internal size_t profile_resident(void) {
+  bool busy = profiler_lock();
+  const void *by_hash = profiler.bins, *records = profiler.records;
+  size_t size = ROUND_UP(profiler.room * sizeof *profiler.records, os_page());
+  profiler_unlock(busy);
+  if (!by_hash)
+    return 0;
+  return os_resident_in(by_hash, SITE_BINS * sizeof *profiler.bins) + os_resident_in(records, size);
+}
+
 /* ---- Sites ---- */
 
 static uint64_t hash_of(const origin *o) {

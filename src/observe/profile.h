@@ -99,6 +99,9 @@ internal bool profile_records(profile_table *table);
 /* NULL: it is on no record. LOCK_SAMPLES is held. */
 internal profile_record *profile_record_of(const void *p);
 
+/* Bytes of the tables in mappings of their own that are resident. Any thread that has no lock. */
+internal size_t profile_resident(void);
+
 /* LOCK_SAMPLES, for who is not inside masu: a signal handler that interrupts whoever has it
  * finds its thread busy, gets no sample, and what it frees waits. Returns what
  * profiler_unlock wants back. */

@@ -3,6 +3,7 @@
 #include <masu/arena.h>
 #include <masu/fixed.h>
 #include <masu/heap.h>
+#include <masu/profile.h>
 #include <masu/sized.h>
 #include <masu/stats.h>
 
@@ -274,6 +275,26 @@ TEST_F(Stats, MeasuredIsWhatWasTouched) {
   EXPECT_LE(now().resident + 60 * MIB, now().live + measured().total - measured().live) << "it counts as live only";
   masu_free(untouched);
   masu_ctl("purge_delay", nullptr, &usual);
+}
+
+/* What the profilers have for themselves is masu's own, and not memory that nobody knows of. */
+TEST_F(Stats, TablesOfObserversAreMasusOwn) {
+  enum { COUNT = 100000, RECORD = 48 };
+  std::vector<void *> blocks(COUNT);
+  masu_stats before = now();
+  masu_resident resident_before = measured();
+  ASSERT_EQ(masu_profile_start(1), 0);
+  for (void *&p : blocks)
+    p = masu_malloc(64);
+  EXPECT_GE(now().own, before.own + COUNT * RECORD);
+  masu_resident resident = measured();
+  EXPECT_GE(resident.own, resident_before.own + COUNT * RECORD);
+#if EXACT_MEMORY
+  EXPECT_LE(resident.other, resident_before.other + 2 * MIB);
+#endif
+  for (void *p : blocks)
+    masu_free(p);
+  masu_profile_stop();
 }
 
 /* ---- Printing ---- */
