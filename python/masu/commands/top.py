@@ -13,7 +13,7 @@ from masu.messages import MASU_FAILED, fail
 def top(pid: int | None) -> None:
     """Shows process PID while it runs: live and resident memory over time, rates, size classes,
     threads, named heaps. Without PID, the process that shows its figures. It runs on masu with
-    the option live."""
+    the option live. The key p gives back what it keeps for reuse, and what it prepared by masu_prewarm."""
     from masu import live
 
     if pid is None:
