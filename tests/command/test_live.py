@@ -599,6 +599,31 @@ def test_the_screen(start):
     assert "has ended" in asyncio.run(look())
 
 
+def test_the_biggest_call_sites(start):
+    from textual.widgets import DataTable, TabbedContent
+
+    from masu.top import Top
+
+    async def look(running):
+        with live.Page(running.pid) as page:
+            app = Top(page)
+            async with app.run_test(size=(120, 40)) as pilot:
+                await pilot.pause()
+                app.query_one(TabbedContent).active = "tab-sites"
+                await pilot.pause()
+                await app.workers.wait_for_complete()
+                await pilot.pause()
+                table = app.query_one("#sites", DataTable)
+                return on_screen(app)["sites-told"], [[str(cell) for cell in table.get_row_at(n)] for n in range(table.row_count)]
+
+    told, rows = asyncio.run(look(start("--live", "--options", "profile:2")))
+    assert "a sample every 2 B" in told
+    assert rows[0][0] == "32.0 MiB" and rows[0][2] == "8,192" and rows[0][3].startswith("main")
+    told, rows = asyncio.run(look(start("--live")))
+    assert "takes no samples" in told and "--start" in told
+    assert rows == []
+
+
 def test_top_finds_the_process_itself_and_says_which_when_there_are_several(masu, start):
     one = start("--live")
     two = start("--live")
