@@ -38,11 +38,12 @@ MASU_API void masu_profile_stop(void);
  * a link is not followed (ELOOP). Returns 0, EINVAL (never started) or what the system said. */
 MASU_API int masu_profile_write(const char *path);
 
-/* Estimates, of in_use with a 95 % interval, which holds for few samples too; samples, live, stacks and lost
+/* Estimates, of what is in use with 95 % intervals, which hold for few samples too; samples, live, stacks and lost
  * are counts. */
 typedef struct masu_profile_figures {
   double in_use, in_use_low, in_use_high; /* bytes of blocks */
-  double requested;  /* of that, what was asked for: the rest is lost to size classes */
+  double requested, requested_low, requested_high; /* of that, what was asked for */
+  double slack, slack_low, slack_high; /* and what was not: internal fragmentation */
   double allocated;  /* bytes since the start */
   double peak;       /* the most that was in use */
   size_t samples;    /* taken since the start */

@@ -97,6 +97,16 @@ def diagnose(page: live.Page) -> Diagnosis:
     return Diagnosis(figures, kernel, parts)
 
 
+def slack(d: Diagnosis) -> tuple[str, str, str, str]:
+    """What is lost to size classes: how much, and what it is."""
+    meaning = "of live: what blocks are larger than what was asked for"
+    sampled = d.figures.rows.get("sampled")
+    if not sampled:
+        return "unknown", "", "", f"{meaning}; estimated while samples are taken: masu profile --live {d.figures.pid} --start"
+    s = sampled[0]
+    return size(s["slack"]), "", "", f"{meaning}; {size(s['slack_low'])} to {size(s['slack_high'])} of the {size(s['in_use'])} that were allocated since sampling began"
+
+
 # ---- What would help ----
 
 

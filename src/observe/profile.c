@@ -28,13 +28,19 @@ typedef struct origin {
   profile_labels labels;
 } origin;
 
+/* Bytes, of all that is on record. */
+typedef struct estimate {
+  double sum, variance;
+} estimate;
+
 /* Guarded by LOCK_SAMPLES. */
 static struct {
   profile all;
   profile_site **bins;
   profile_record *records; /* open addressing; at most half full */
   size_t room;     /* a power of two */
-  double in_use, requested, allocated, peak, variance;
+  estimate in_use, requested, slack;
+  double allocated, peak;
   size_t samples, live, stacks, lost;
   /* Of the last file: when, in ns, and what was in use. */
   uint64_t written;
@@ -149,11 +155,16 @@ static profile_site *find_site(const origin *o) {
   return s;
 }
 
-/* A block of `bytes` that was drawn with probability 1 / objects: the variance of what it
- * stands for. */
-static double variance_of(const profile_record *r) {
-  double bytes = (double)r->usable;
-  return bytes * bytes * r->objects * (r->objects - 1);
+/* Of each of the blocks that r stands for, which was drawn with probability 1 / objects, so many bytes. sign: 1 or -1. */
+static void estimate_add(estimate *e, const profile_record *r, size_t bytes, int sign) {
+  double each = (double)bytes;
+  e->sum += sign * r->objects * each;
+  e->variance += sign * each * each * r->objects * (r->objects - 1);
+}
+
+static void count_requested(const profile_record *r, int sign) {
+  estimate_add(&profiler.requested, r, r->size, sign);
+  estimate_add(&profiler.slack, r, r->usable - r->size, sign);
 }
 
 /* sign: 1 or -1. */
@@ -167,11 +178,10 @@ static void count_in_use(const profile_record *r, int sign) {
   s->in_use.objects += sign * r->objects;
   s->in_use.bytes += sign * bytes;
   s->born += sign * r->objects * (double)(r->since - profiler.all.started);
-  profiler.in_use += sign * bytes;
-  profiler.requested += sign * r->objects * (double)r->size;
-  profiler.variance += sign * variance_of(r);
-  if (profiler.in_use > profiler.peak) {
-    profiler.peak = profiler.in_use;
+  estimate_add(&profiler.in_use, r, r->usable, sign);
+  count_requested(r, sign);
+  if (profiler.in_use.sum > profiler.peak) {
+    profiler.peak = profiler.in_use.sum;
     profiler.all.peaks++;
   }
 }
@@ -257,8 +267,9 @@ static void observe_resized(void *p, size_t size) {
   bool busy = profiler_lock();
   profile_record *r = find_record(p);
   if (r->block) {
-    profiler.requested += r->objects * ((double)size - (double)r->size);
+    count_requested(r, -1);
     r->size = size;
+    count_requested(r, 1);
     r->used = false;
   }
   profiler_unlock(busy);
@@ -386,22 +397,30 @@ static double square_root(double x) {
 
 /* An end of the 95 % interval; side: 1 or -1. Of the score test, corrected for counts being whole: the samples'
  * own variance is too small where they are few, and 0 where there is none. Lock held. */
-static double in_use_bound(double side) {
+static double estimate_bound(const estimate *e, double side) {
   double w = profiler.all.interval > 1 ? (double)profiler.all.interval : 0; /* else nothing is unseen */
-  double middle = profiler.in_use + (1.92 + side / 2) * w;
-  return middle + side * 1.96 * square_root(profiler.variance + (0.96 + side / 2) * w * w);
+  if (e->sum >= 1) /* less is what rounding left */
+    w *= e->sum / profiler.in_use.sum; /* what one sample stands for */
+  double end = e->sum + (1.92 + side / 2) * w + side * 1.96 * square_root(e->variance + (0.96 + side / 2) * w * w);
+  if (side > 0 || end < e->sum)
+    return end > 0 ? end : 0;
+  return e->sum;
 }
 
 PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
   if (!profiler.bins || size != sizeof *out)
     return EINVAL;
   bool busy = profiler_lock();
-  double low = in_use_bound(-1);
   *out = (masu_profile_figures){
-      .in_use = profiler.in_use,
-      .in_use_low = low < 0 ? 0 : low < profiler.in_use ? low : profiler.in_use,
-      .in_use_high = in_use_bound(1),
-      .requested = profiler.requested,
+      .in_use = profiler.in_use.sum,
+      .in_use_low = estimate_bound(&profiler.in_use, -1),
+      .in_use_high = estimate_bound(&profiler.in_use, 1),
+      .requested = profiler.requested.sum,
+      .requested_low = estimate_bound(&profiler.requested, -1),
+      .requested_high = estimate_bound(&profiler.requested, 1),
+      .slack = profiler.slack.sum,
+      .slack_low = estimate_bound(&profiler.slack, -1),
+      .slack_high = estimate_bound(&profiler.slack, 1),
       .allocated = profiler.allocated,
       .peak = profiler.peak,
       .samples = profiler.samples,
@@ -446,7 +465,7 @@ internal void profile_write_file(const char *kind, unsigned number, int (*write_
 /* Lock held. */
 static unsigned file_begins(uint64_t now) {
   profiler.written = now;
-  profiler.written_in_use = profiler.in_use;
+  profiler.written_in_use = profiler.in_use.sum;
   return ++profiler.files;
 }
 
@@ -456,7 +475,7 @@ static unsigned file_begins(uint64_t now) {
 static unsigned file_due(uint64_t now) {
   uint64_t every = option_get(OPTION_profile_every) * 1000000000, growth = option_get(OPTION_profile_growth) * MIB;
   bool is_time = every && now >= profiler.written + every; /* others write meanwhile */
-  bool has_grown = growth && profiler.in_use >= profiler.written_in_use + (double)growth;
+  bool has_grown = growth && profiler.in_use.sum >= profiler.written_in_use + (double)growth;
   return is_time || has_grown ? file_begins(now) : 0;
 }
 

@@ -468,8 +468,19 @@ def test_the_doctors_screen(masu, start):
     result = masu("doctor", str(running.pid))
     assert result.returncode == 0 and result.stderr == ""
     assert re.search(r"live +3\d\.\d MiB", result.stdout)
-    assert re.search(r"size classes +unknown", result.stdout)
+    assert re.search(r"size classes unknown .*--start held ready", " ".join(result.stdout.split()))
     assert "•" in result.stdout
+
+
+def test_the_doctor_says_what_size_classes_cost(masu, start, compile_program):
+    source = PROGRAM.replace("SIZE = 4096", "SIZE = 4097")
+    running = start("--live", "--options", "profile:2", command=[compile_program(source, "-pthread", "-fno-builtin")])
+    (class_,) = [c for c in stat(masu, running.pid)["class"] if c["blocks"] > 8000]
+    lost = 8192 * (class_["size"] - 4097) / MIB
+    screen = " ".join(masu("doctor", str(running.pid)).stdout.split())
+    said = re.search(r"size classes ([\d.]+) MiB of live: .*; ([\d.]+) MiB to ([\d.]+) MiB of the [\d.]+ MiB", screen)
+    assert float(said[1]) == pytest.approx(lost, abs=0.2)
+    assert float(said[2]) <= lost + 0.1 and lost - 0.1 <= float(said[3])
 
 
 # ---- export ----------------------------------------------------------------------

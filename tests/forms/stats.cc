@@ -310,6 +310,27 @@ static std::string printed(masu_stats_format format) {
   return out;
 }
 
+/* Of the table `sampled`; -1: there is none. */
+static double slack() {
+  const std::string text = printed(MASU_STATS_JSON), name = "\"slack\": ";
+  size_t at = text.find(name);
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size()));
+}
+
+TEST_F(Stats, WhatWasNotAskedForIsEstimatedFromSamples) {
+  enum { COUNT = 10000 };
+  std::vector<void *> blocks(COUNT);
+  ASSERT_EQ(masu_profile_start(2), 0); /* practically every block */
+  double before = slack();
+  EXPECT_GE(before, 0);
+  for (void *&p : blocks)
+    p = masu_malloc(65);
+  EXPECT_NEAR(slack() - before, COUNT * static_cast<double>(masu_malloc_good_size(65) - 65), 4.0 * KIB);
+  for (void *p : blocks)
+    masu_free(p);
+  masu_profile_stop();
+}
+
 TEST_F(Stats, NamesMayHoldAnything) {
   masu_heap *heap = masu_heap_create("a\"b<c>&\\\n\x81");
   EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), R"("name": "a\u0022b<c>&\u005c\u000a\ufffd")"), 1u) << printed(MASU_STATS_JSON);

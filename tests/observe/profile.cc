@@ -30,20 +30,23 @@ TEST(Profile, IsRefusedBeforeTheStart) {
 
 /* Of few samples as of many: that part of what lies between two of them is in use. Nothing else is on record yet. */
 TEST(Profile, TheIntervalOfFewSamplesIsTrue) {
-  enum { ROUNDS = 2000, SIZE = 64 };
+  enum { ROUNDS = 2000, SIZE = 80, ASKED = 65 };
   std::vector<void *> blocks(5 * 16 * KIB / SIZE);
-  ASSERT_EQ(masu_malloc_good_size(SIZE), SIZE);
+  ASSERT_EQ(masu_malloc_good_size(ASKED), SIZE);
   ASSERT_EQ(masu_profile_start(16 * KIB), 0);
   ASSERT_EQ(read_profile().live, 0U);
   for (double part : {0.1, 0.5, 2.0, 5.0}) {
     const size_t count = static_cast<size_t>(part * 16 * KIB / SIZE);
-    const double truth = static_cast<double>(count * SIZE);
+    const double truth = static_cast<double>(count * SIZE), requested = static_cast<double>(count * ASKED);
     int covered = 0;
     for (int round = 0; round < ROUNDS; round++) {
       for (size_t i = 0; i < count; i++)
-        blocks[i] = masu_malloc(SIZE);
+        blocks[i] = masu_malloc(ASKED);
       masu_profile_figures f = read_profile();
-      covered += f.in_use_low <= truth && truth <= f.in_use_high;
+      bool holds = f.in_use_low <= truth && truth <= f.in_use_high;
+      covered += holds;
+      EXPECT_TRUE(!holds || (f.requested_low <= requested && requested <= f.requested_high));
+      EXPECT_TRUE(!holds || (f.slack_low <= truth - requested && truth - requested <= f.slack_high));
       for (size_t i = 0; i < count; i++)
         masu_free(blocks[i]);
     }
@@ -137,7 +140,7 @@ TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
   };
   std::mt19937 random(7);
   std::vector<block> blocks;
-  int covered = 0;
+  int covered = 0, covered_slack = 0;
   double sum = 0, sum_requested = 0;
   blocks.reserve(3000);
   ASSERT_EQ(masu_profile_start(16 * KIB), 0);
@@ -160,6 +163,8 @@ TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
     }
     masu_profile_figures f = read_profile();
     covered += f.in_use_low <= truth && truth <= f.in_use_high;
+    covered_slack += f.slack_low <= truth - requested && truth - requested <= f.slack_high;
+    EXPECT_NEAR(f.requested + f.slack, f.in_use, 1);
     sum += f.in_use / truth;
     sum_requested += f.requested / requested;
     EXPECT_LT(f.requested, f.in_use);
@@ -172,6 +177,7 @@ TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
   EXPECT_NEAR(sum / ROUNDS, 1, 0.01);
   EXPECT_NEAR(sum_requested / ROUNDS, 1, 0.01);
   EXPECT_GE(covered, ROUNDS * 88 / 100);
+  EXPECT_GE(covered_slack, ROUNDS * 88 / 100);
 }
 
 /* Grown in steps or allocated at once, a block has the same chance. */
