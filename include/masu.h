@@ -91,7 +91,7 @@ MASU_API int masu_mallopt(int parameter, int value);
  * the read-only figures "stats.live", "stats.peak", "stats.resident",
  * "stats.returned" (bytes), "stats.heaps" (count).
  * old_value and new_value may be NULL. Returns 0, ENOENT (name), EPERM
- * (read-only) or EINVAL (value); for a figure ENOMEM, or EAGAIN from a signal handler
+ * (read-only, or for the start only) or EINVAL (value); for a figure ENOMEM, or EAGAIN from a signal handler
  * that interrupted the allocator. */
 MASU_API int masu_ctl(const char *name, uint64_t *old_value, const uint64_t *new_value);
 

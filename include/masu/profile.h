@@ -26,21 +26,24 @@ extern "C" {
 
 /* Samples every `interval` bytes on average; 0: 512 KiB; 1: every allocation. Covers what is
  * allocated after each thread's next refill, at most some KiB a size class later. While it
- * runs already, only changes the interval. Returns 0 or ENOMEM. */
+ * runs already, only changes the interval. While leaks are looked for (masu/leaks.h) every allocation is sampled;
+ * what is asked for meanwhile counts afterwards. Returns 0 or ENOMEM. */
 MASU_API int masu_profile_start(size_t interval);
-/* No more is sampled. What was stays on record, and is taken off it as it is freed. */
+/* No more is sampled; but see above. What was stays on record, and is taken off it as it is freed. */
 MASU_API void masu_profile_stop(void);
 /* Writes the profile in the format of pprof (profile.proto, not compressed). Its sample
  * types: objects and bytes that are in use, that were allocated since the start, and that were
  * in use when most was; objects freed, and the sum of their lifetimes; the sum of the ages of those
- * in use. Labels: the name of the thread that allocated, and of the heap if it has one. The file is whole or as it was before. Returns 0, EINVAL (never started) or
- * what the system said. */
+ * in use. Labels: the name of the thread that allocated, and of the heap if it has one. The file is whole or as it was before. A device gets it;
+ * a link is not followed (ELOOP). Returns 0, EINVAL (never started) or what the system said. */
 MASU_API int masu_profile_write(const char *path);
 
-/* Estimates, and 95 % intervals around them; samples and stacks are counts. */
+/* Estimates, of what is in use with 95 % intervals, which hold for few samples too; samples, live, stacks and lost
+ * are counts. */
 typedef struct masu_profile_figures {
   double in_use, in_use_low, in_use_high; /* bytes of blocks */
-  double requested;  /* of that, what was asked for: the rest is lost to size classes */
+  double requested, requested_low, requested_high; /* of that, what was asked for */
+  double slack, slack_low, slack_high; /* and what was not: internal fragmentation */
   double allocated;  /* bytes since the start */
   double peak;       /* the most that was in use */
   size_t samples;    /* taken since the start */

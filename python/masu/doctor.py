@@ -72,7 +72,7 @@ def diagnose(page: live.Page) -> Diagnosis:
     changed in between, and pages that were only read, which the kernel leaves out, go to or from
     the first part that can take it."""
     page.request(live.MEASURE)
-    figures = page.read()
+    figures = page.read(measured=True)
     try:
         kernel = read_smaps(page.pid)
     except OSError:
@@ -95,6 +95,16 @@ def diagnose(page: live.Page) -> Diagnosis:
         part.bytes -= taken
         rest += taken
     return Diagnosis(figures, kernel, parts)
+
+
+def slack(d: Diagnosis) -> tuple[str, str, str, str]:
+    """What is lost to size classes: how much, and what it is."""
+    meaning = "of live: what blocks are larger than what was asked for"
+    sampled = d.figures.rows.get("sampled")
+    if not sampled:
+        return "unknown", "", "", f"{meaning}; estimated while samples are taken: masu profile --live {d.figures.pid} --start"
+    s = sampled[0]
+    return size(s["slack"]), "", "", f"{meaning}; {size(s['slack_low'])} to {size(s['slack_high'])} of the {size(s['in_use'])} that were allocated since sampling began"
 
 
 # ---- What would help ----

@@ -10,6 +10,7 @@ import mmap
 import os
 import platform
 import re
+import signal
 import struct
 import time
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ COLUMN = struct.Struct("16sII56s")
 
 TEXT, LABEL, COUNT, BYTES, COUNT_SUM, BYTES_SUM = range(6)
 PURGE, MEASURE, PROFILE, SAMPLE = 1, 2, 3, 4
+MEASURED = "resident"
+"""The table that is of when it was measured last, and not of now."""
+
+LARGEST, TABLES_MOST, COLUMNS_MOST = 1 << 20, 16, 80
+"""Bytes of a page, and what there is room for: another user's process may write there what it likes."""
 
 PATIENCE_S = 5.0
 FUTEX_WAKE = 1
@@ -169,18 +175,14 @@ class Page:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._file = _open(pid, start)
         try:
-            size, self.user = os.fstat(self._file).st_size, os.fstat(self._file).st_uid
-            if size < COLUMNS:
+            self._size, self.user = os.fstat(self._file).st_size, os.fstat(self._file).st_uid
+            if self._size < COLUMNS:
                 raise NotLive(f"process {pid} is only just starting")
-            self._map = mmap.mmap(self._file, size)
-        except BaseException:
-            os.close(self._file)
-            raise
-        try:
             self._read_head()
-        except (struct.error, NotLive) as error:
+        except BaseException:
             self.close()
-            raise error if isinstance(error, NotLive) else NotLive(f"the page of process {pid} is damaged") from None
+            raise
+        self._before: int | None = None
 
     def __enter__(self) -> Page:
         return self
@@ -189,41 +191,61 @@ class Page:
         self.close()
 
     def close(self) -> None:
-        self._map.close()
         os.close(self._file)
 
+    def _damaged(self) -> NotLive:
+        return NotLive(f"the page of process {self.pid} is damaged")
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        """Not by a mapping: whose file it is can truncate it, and whoever looks at what was there gets SIGBUS."""
+        found = os.pread(self._file, size, offset)
+        if len(found) < size:
+            raise self._damaged()
+        return found
+
     def _number(self, offset: int, kind: str = "I") -> int:
-        return struct.unpack_from(kind, self._map, offset)[0]
+        return struct.unpack(kind, self._bytes(offset, struct.calcsize(kind)))[0]
+
+    def _set_number(self, offset: int, number: int) -> None:
+        os.pwrite(self._file, struct.pack("I", number & 0xFFFFFFFF), offset)
 
     def _read_head(self) -> None:
-        if self._map[:8] != MAGIC:
-            raise NotLive(f"the page of process {self.pid} is damaged")
-        version = self._number(8)
+        head = self._bytes(0, min(self._size, LARGEST))
+        if head[:8] != MAGIC or self._size > LARGEST:
+            raise self._damaged()
+        (version,) = struct.unpack_from("I", head, 8)
         if version != VERSION:
             raise NotLive(f"process {self.pid} shows version {version} of the page, this masu reads {VERSION}")
-        self.program = _text(self._map[PROGRAM : PROGRAM + 32])
-        self.masu = _text(self._map[MASU : MASU + 16])
-        tables, columns = struct.unpack_from("II", self._map, COUNTS)
+        self.program = _text(head[PROGRAM : PROGRAM + 32])
+        self.masu = _text(head[MASU : MASU + 16])
+        tables, columns = struct.unpack_from("II", head, COUNTS)
+        if tables > TABLES_MOST or columns > COLUMNS_MOST or len(head) < COLUMNS + columns * COLUMN.size:
+            raise self._damaged()
         all_columns = []
         for i in range(columns):
-            name, unit, offset, meaning = COLUMN.unpack_from(self._map, COLUMNS + i * COLUMN.size)
+            name, unit, offset, meaning = COLUMN.unpack_from(head, COLUMNS + i * COLUMN.size)
             all_columns.append(Column(_text(name), unit, offset, _text(meaning)))
         self.tables: dict[str, Table] = {}
         self._entries: dict[str, int] = {}
         for i in range(tables):
             at = TABLES + i * TABLE.size
-            name, first, count, offset, row_size, most, *_ = TABLE.unpack_from(self._map, at)
+            name, first, count, offset, row_size, most, *_ = TABLE.unpack_from(head, at)
+            if row_size < 8 * max(count, 1):
+                raise self._damaged()
             self.tables[_text(name)] = Table(_text(name), all_columns[first : first + count], offset, row_size, most)
             self._entries[_text(name)] = at
 
     # ---- Asking ----
 
     def _ring(self) -> None:
-        struct.pack_into("I", self._map, ASKED, (self._number(ASKED) + 1) & 0xFFFFFFFF)
-        word = ctypes.c_uint32.from_buffer(self._map, ASKED)
+        self._set_number(ASKED, self._number(ASKED) + 1)
         try:
+            mapped = mmap.mmap(self._file, COLUMNS)
+        except ValueError:  # it is shorter now
+            raise self._damaged() from None
+        with mapped:
+            word = ctypes.c_uint32.from_buffer(mapped, ASKED)
             self._libc.syscall(SYS_FUTEX, ctypes.byref(word), FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
-        finally:
             del word  # else the map can't be closed
 
     def _wait(self, done, patience_s: float | None = None) -> None:
@@ -237,34 +259,45 @@ class Page:
                 ring_at = now + 0.2
             if has_ended(self.pid):
                 raise NotLive(f"process {self.pid} has ended")
-            if now - start > (patience_s or PATIENCE_S):
+            if now - start > (PATIENCE_S if patience_s is None else patience_s):
                 raise NotLive(f"process {self.pid} does not answer; is it stopped?")
             time.sleep(0.002)
 
-    def read(self) -> Figures:
-        """New figures."""
-        before = self._number(SEQUENCE)
-        self._wait(lambda: self._number(SEQUENCE) != before and not self._number(SEQUENCE) & 1)
+    def ask(self) -> None:
+        """For new figures, which read() will wait for: who reads several processes asks all of them first."""
+        self._before = self._number(SEQUENCE)
+        self._ring()
+
+    def read(self, measured: bool = False, patience_s: float | None = None) -> Figures:
+        """New figures. measured: with those of the last measurement."""
+        before = self._number(SEQUENCE) if self._before is None else self._before
+        self._before = None
+        self._wait(lambda: self._number(SEQUENCE) != before and not self._number(SEQUENCE) & 1, patience_s)
         for _ in range(1000):
             sequence = self._number(SEQUENCE)
-            copy = bytes(self._map)
+            copy = self._bytes(0, self._size)
             if not sequence & 1 and self._number(SEQUENCE) == sequence:
-                return self._parse(copy)
+                return self._parse(copy, measured)
             time.sleep(0.001)
         raise NotLive(f"the page of process {self.pid} does not hold still")
 
-    def _parse(self, copy: bytes) -> Figures:
+    def _parse(self, copy: bytes, measured: bool) -> Figures:
         out = Figures(self.pid, self.program, self.masu, struct.unpack_from("Q", copy, READ_NS)[0] / 1e9, self.tables)
+        room = self._size
         try:
             for name, table in self.tables.items():
                 *_, rows, more, _ = TABLE.unpack_from(copy, self._entries[name])
+                rows = min(rows, table.most) if name != MEASURED or measured else 0
+                room -= rows * table.row_size
+                if room < 0:
+                    raise self._damaged()
                 out.more[name] = more
                 out.rows[name] = [
                     {c.name: self._value(copy, table.offset + n * table.row_size + c.offset, c) for c in table.columns}
-                    for n in range(min(rows, table.most))
+                    for n in range(rows)
                 ]
         except struct.error:
-            raise NotLive(f"the page of process {self.pid} is damaged") from None
+            raise self._damaged() from None
         return out
 
     @staticmethod
@@ -280,10 +313,10 @@ class Page:
             raise NotLive(f"{argument}: longer than the {TABLES - ARGUMENT - 1} bytes that there is room for")
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
-            number = (self._number(DONE) + 1) & 0xFFFFFFFF
-            self._map[ARGUMENT : ARGUMENT + len(text)] = text
-            struct.pack_into("I", self._map, REQUEST, kind)
-            struct.pack_into("I", self._map, NUMBER, number)
+            number = self._number(DONE) ^ 1  # one byte changes: nobody sees half of it
+            os.pwrite(self._file, text, ARGUMENT)
+            self._set_number(REQUEST, kind)
+            self._set_number(NUMBER, number)
             self._wait(lambda: self._number(DONE) == number, patience_s)
             why = self._number(WHY)
             if why:
@@ -305,11 +338,27 @@ def sweep() -> None:
         pid, started = int(match[2]), int(match[3])
         try:
             gone = has_ended(pid) or _state_and_start(pid)[1] != started
-            if gone and path.lstat().st_uid == os.geteuid():
+            if gone and path.lstat().st_uid == os.geteuid() and not _is_mapped(path):
                 path.unlink()
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ESRCH):
                 raise
+
+
+def _is_mapped(path: Path) -> bool:
+    """Then the kernel gives no lease. A process of another process namespace, as of a container with the same
+    /dev/shm, is not to be seen otherwise."""
+    file = -1
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)  # if somebody opens it meanwhile; SIGIO would end us
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        return False
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    finally:
+        if file >= 0:
+            os.close(file)
 
 
 def processes() -> list[int]:

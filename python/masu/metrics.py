@@ -3,11 +3,16 @@ table and column; what names a row is a label."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from masu import live
+
+PATIENCE_S = 1.0
+"""For all of them together: one that is stopped must not cost the others their scrape."""
 
 
 class Collector:
@@ -18,15 +23,25 @@ class Collector:
         self.failed: list[str] = []
 
     def _read(self) -> list[live.Figures]:
-        self.failed, read = [], []
-        for pid in self._pids or live.processes():
-            try:
-                with live.Page(pid) as page:
-                    read.append(page.read())
-            except live.NotLive as why:
-                if self._pids or not live.has_ended(pid):
-                    self.failed.append(str(why))
+        self.failed, read, pages = [], [], []
+        with contextlib.ExitStack() as opened:
+            for pid in self._pids or live.processes():
+                with self._noting(pid):
+                    pages.append(opened.enter_context(live.Page(pid)))
+                    pages[-1].ask()
+            end = time.monotonic() + PATIENCE_S
+            for page in pages:
+                with self._noting(page.pid):
+                    read.append(page.read(patience_s=max(0.0, end - time.monotonic())))
         return read
+
+    @contextlib.contextmanager
+    def _noting(self, pid: int) -> Iterator[None]:
+        try:
+            yield
+        except live.NotLive as why:
+            if self._pids or not live.has_ended(pid):
+                self.failed.append(str(why))
 
     def collect(self) -> Iterator[Metric]:
         metrics: dict[str, Metric] = {}

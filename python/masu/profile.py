@@ -132,6 +132,8 @@ class Heap:
     """Of a CPU profile: the CPU time of the process, in seconds, with what was not sampled; 0: not known."""
     lost: int = 0
     """The same: samples without room."""
+    notes: tuple[str, ...] = ()
+    """What else the file has to say."""
 
     def total(self, kind: str) -> int:
         return sum(values[kind] for values in self.stacks.values())
@@ -191,6 +193,14 @@ class Heap:
     def is_cpu(self) -> bool:
         return self.types.issuperset(VIEWS["cpu"])
 
+    @property
+    def is_leaks(self) -> bool:
+        return self.types.issuperset(VIEWS["direct"])
+
+    @property
+    def has_lives(self) -> bool:
+        return self.types.issuperset((*VIEWS["lifetime"], *VIEWS["suspects"]))
+
 
 def _overdue(values: Counter[str]) -> float:
     """The part of the blocks in use that is older than blocks of their site become. Blocks that live by chance
@@ -230,7 +240,8 @@ def heap(profile, by: str = "function") -> Heap:
             values[kind] += value
     said = next((found for c in profile.comment if (found := USED.fullmatch(strings[c]))), None)
     used, lost = (int(said[1]) * 1e-9, int(said[2])) if said else (0.0, 0)
-    return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9, used, lost)
+    notes = tuple(strings.shown(c) for c in profile.comment if not USED.fullmatch(strings[c]))
+    return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9, used, lost, notes)
 
 
 def location_names(profile, strings: Strings) -> dict[int, list[str]]:

@@ -44,6 +44,8 @@ def _explained(pid: int, refused: live.Refused, folder: str) -> live.NotLive:
     if refused.why == errno.ENODATA:
         return live.NotLive(f"process {pid} takes no samples; start it by: {START} -- PROGRAM, "
                             f"or let it begin now: masu profile --live {pid} --start")  # fmt: skip
+    if refused.why == errno.EBUSY:
+        return live.NotLive(f"process {pid} looks for leaks, so every allocation of it is a sample until that ends")
     if refused.why == errno.ENOSYS:
         return live.NotLive(f"process {pid} runs on an older masu, which does not know this request")
     if folder and refused.why in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOSPC, errno.EROFS):

@@ -27,12 +27,13 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
             stacks.setdefault(frames, Counter()).update({"growth": values[weight], "growth_objects": values[blocks]})
         views.append({"name": "growth", "title": growth_of(view), "kinds": ("growth", "growth_objects")})
     first = "growth" if growth else view if view in MEMORY else heap.telling()
-    kinds = [kind for v in views for kind in v["kinds"]] + ([] if heap.is_cpu else [*VIEWS["lifetime"], *VIEWS["suspects"]])
+    kinds = [kind for v in views for kind in v["kinds"]] + ([*VIEWS["lifetime"], *VIEWS["suspects"]] if heap.has_lives else [])
     return render(
         "profile.html",
         file=f"{file.name} to {later.name}" if later else file.name, facts=(f"{later.name}: " if later else "") + summary(heap), views=views, first=first,
-        interval=heap.interval and interval(heap), data={**tree(stacks, kinds), "views": views, "cpu": heap.is_cpu}, cpu=heap.is_cpu,
-        unsampled=heap.is_cpu and unsampled(heap), verdict=heap.is_cpu and verdict(heap), next=NEXT,
+        interval=heap.interval and interval(heap), data={**tree(stacks, kinds), "views": views, "cpu": heap.is_cpu, "lives": heap.has_lives}, cpu=heap.is_cpu,
+        kind="CPU profile" if heap.is_cpu else "leaks" if heap.is_leaks else "heap profile", lives=heap.has_lives,
+        notes=[*heap.notes, *([unsampled(heap)] if heap.is_cpu and unsampled(heap) else [])], verdict=heap.is_cpu and verdict(heap), next=NEXT,
         callers=_callers(heap) if heap.is_cpu else [],
     )  # fmt: skip
 

@@ -8,11 +8,15 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Footer, Sparkline, Static, TabbedContent, TabPane
+from textual.worker import get_current_worker
 
-from masu import live
+from masu import live, profile, profile_live
 from masu.shown import heading, shown, size
 
 EVERY_S = 0.5
+SITES_EVERY_S = 5.0
+"""Call sites: a profile is more work, for the process as well."""
+SITES_MOST = 50
 MOST = 120
 """Samples that are kept, and shown: a minute."""
 RATE_S = 2.0
@@ -50,6 +54,7 @@ class Top(App):
     #resident > .sparkline--max-color { color: $primary; }
     #resident > .sparkline--min-color { color: $primary-darken-2; }
     #figures { height: 4; padding: 0 1; margin: 1 0 0 0; }
+    #sites-told { height: auto; padding: 0 1; }
     TabbedContent { height: 1fr; }
     DataTable { height: 1fr; }
     """
@@ -62,6 +67,7 @@ class Top(App):
         self._samples: deque[live.Figures] = deque(maxlen=MOST)
         self._paused = False
         self._message = ""
+        self._takes_sites = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
@@ -75,6 +81,9 @@ class Top(App):
             for name, title in TABS.items():
                 with TabPane(title, id=f"tab-{name}"):
                     yield DataTable(id=name, cursor_type="row", zebra_stripes=True)
+            with TabPane("Call sites", id="tab-sites"):
+                yield Static(id="sites-told")
+                yield DataTable(id="sites", cursor_type="row", zebra_stripes=True)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -82,8 +91,16 @@ class Top(App):
             table = self.query_one(f"#{name}", DataTable)
             for column in self._page.tables[name].columns:
                 table.add_column(_justified(heading(column.name), column))
+        sites = self.query_one("#sites", DataTable)
+        for title in ("in use", "share", "blocks"):
+            sites.add_column(Text(title, justify="right"))
+        sites.add_column("call site, and who called it")
         self.refresh_figures()
         self.set_interval(EVERY_S, self.refresh_figures)
+        self.set_interval(SITES_EVERY_S, self.refresh_sites)
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        self.refresh_sites()
 
     def action_pause(self) -> None:
         self._paused = not self._paused
@@ -110,6 +127,24 @@ class Top(App):
         self._show_figures()
         for name in TABS:
             self._show_table(name)
+
+    def refresh_sites(self) -> None:
+        """Only while somebody looks at them."""
+        if self._paused or self._takes_sites or self.query_one(TabbedContent).active != "tab-sites":
+            return
+        self._takes_sites = True
+        self.run_worker(self._take_sites, thread=True)
+
+    def _take_sites(self) -> None:
+        """In a thread: names of functions take their time."""
+        heap, told = None, ""
+        try:
+            _, found, _ = profile_live.take(self._page.pid)
+            heap = profile.heap(found)
+        except (live.NotLive, profile.BadProfile) as why:
+            told = str(why)
+        if not get_current_worker().is_cancelled:
+            self.call_from_thread(self._show_sites, heap, told)
 
     # ---- The parts ----
 
@@ -149,12 +184,31 @@ class Top(App):
         self.query_one("#figures", Static).update(Text("\n".join(lines)))
 
     def _show_table(self, name: str) -> None:
-        figures, table = self._samples[-1], self.query_one(f"#{name}", DataTable)
+        figures = self._samples[-1]
         columns = figures.tables[name].columns
+        rows = sorted(figures.rows[name], key=lambda r: -r[SORTED_BY[name]])
+        self._fill(name, [[_justified(shown(row[c.name], c), c) for c in columns] for row in rows])
+
+    def _show_sites(self, heap: profile.Heap | None, told: str) -> None:
+        self._takes_sites = False
+        rows = []
+        if heap:
+            in_use, blocks, whole = heap.sites("inuse_space"), heap.sites("inuse_objects"), heap.total("inuse_space")
+            told = f"{size(whole)} in use; estimates, from a sample every {size(heap.interval)} on average"
+            for frames, held in in_use.most_common(SITES_MOST):
+                if held > 0:
+                    cells = [size(held), f"{held / whole:.1%}", f"{blocks[frames]:,}"]
+                    rows.append([*(Text(cell, justify="right") for cell in cells), Text(" < ".join(reversed(frames)))])
+        self.query_one("#sites-told", Static).update(Text(told))
+        self._fill("sites", rows)
+
+    def _fill(self, name: str, rows: list[list[Text]]) -> None:
+        """Where the reader is in the table stays."""
+        table = self.query_one(f"#{name}", DataTable)
         at, scroll = table.cursor_row, table.scroll_y
         table.clear()
-        for row in sorted(figures.rows[name], key=lambda r: -r[SORTED_BY[name]]):
-            table.add_row(*(_justified(shown(row[c.name], c), c) for c in columns))
+        for row in rows:
+            table.add_row(*row)
         if at < table.row_count:
             table.move_cursor(row=at, animate=False)
         table.scroll_y = scroll

@@ -113,7 +113,15 @@ static int read_figure(const char *name, uint64_t *value) {
 
 internal_def _Atomic(void (*)(void)) live_hook;
 
+/* What these ask for is begun when the process starts. masu/profile.h, cpu.h and leaks.h have functions for it. */
+static bool is_for_the_start(option which) {
+  return which == OPTION_verbose || which == OPTION_profile || which == OPTION_profile_signal || which == OPTION_cpu ||
+         which == OPTION_leaks;
+}
+
 static int set_option(option which, uint64_t value) {
+  if (is_for_the_start(which))
+    return EPERM;
   if (!option_set(which, value))
     return EINVAL;
   void (*hook)(void) = load_relaxed(&live_hook);

@@ -424,9 +424,8 @@ PUBLIC size_t masu_malloc_usable_size(void *p) {
   map_entry e = map_get(p);
   if (e == MAP_NONE)
     return p ? foreign_usable_size(p) : 0;
-  size_t size = ((slab *)map_entry_descriptor(e))->block_size;
-  sampled_resize(e, p, size); /* who asks may use all of it */
-  return size;
+  sampled_use(e, p);
+  return ((slab *)map_entry_descriptor(e))->block_size;
 }
 
 PUBLIC size_t masu_malloc_good_size(size_t size) {

@@ -71,11 +71,20 @@ internal void sampled_free(slab *s, void *p) {
   outbox_deliver(s, p, p, 1);
 }
 
-internal void sampled_resize(map_entry e, void *p, size_t size) {
+static bool is_told_of(map_entry e) {
   const slab *s = map_entry_descriptor(e);
   bool sampled = s->kind == SLAB_SMALL ? sampled_is(s, map_entry_tag(e)) : sampled_large_is(s);
-  if (UNLIKELY(sampled) && !thread_busy)
+  return UNLIKELY(sampled) && !thread_busy;
+}
+
+internal void sampled_resize(map_entry e, void *p, size_t size) {
+  if (is_told_of(e))
     load_acquire(&observer_now)->resized(p, size);
+}
+
+internal void sampled_use(map_entry e, void *p) {
+  if (is_told_of(e))
+    load_acquire(&observer_now)->used(p);
 }
 
 /* ---- Named heaps ---- */

@@ -5,9 +5,10 @@
  * free to the slow path, where the observer hears of it. Those of a named heap come from
  * a limb of that kind, on its account. Large blocks bear a mark.
  *
- * The observer is called outside of all locks; it may allocate, and what it allocates is
- * not sampled, but by a thread past its last destructor. A block is told of before its caller has it,
- * and again before its memory is anybody else's, so for one address the calls come in order.
+ * The observer is called outside of all locks but LOCK_POOLS and LOCK_SIZED, under which memory is
+ * allocated; it may allocate, and what it allocates is not sampled, but by a thread past its last
+ * destructor. A block is told of before its caller has it, and again before its memory is anybody
+ * else's, so for one address the calls come in order.
  *
  * Threads: any.
  */
@@ -18,12 +19,13 @@
 
 /* size: what was asked for. usable: bytes of the block. drawn: what the
  * probability of being here comes from, `usable` but for blocks that have shrunk.
- * resized: now so much is asked for of the same block.
+ * resized: now so much is asked for of the same block. used: all of it may be used, however much was asked for.
  * freed may be called inside a slow path: it must not allocate. */
 typedef struct sample_observer {
   void (*taken)(void *p, size_t size, size_t usable, size_t drawn);
   void (*freed)(void *p);
   void (*resized)(void *p, size_t size);
+  void (*used)(void *p);
 } sample_observer;
 
 /* Observes from now on. One observer for the life of the process. interval as
@@ -46,9 +48,10 @@ internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn);
 internal void sampled_free(slab *s, void *p);
 /* Is a small slab, whose entries have that tag, one of those? */
 internal bool sampled_is(const slab *s, map_tag tag);
-/* The caller means to use so many bytes of the block, which stays where it is; tells of it if
- * it is a sampled one. Outside of slow paths. */
+/* So much is asked for of the block now, which stays where it is; or its caller learns how large it is, and may
+ * use all of it. Tells of it if it is a sampled one. Outside of slow paths. */
 internal void sampled_resize(map_entry e, void *p, size_t size);
+internal void sampled_use(map_entry e, void *p);
 /* Gives back what is ready in the account's sampled blocks' limb. Inside a slow path, with no lock. */
 internal void sampled_reclaim(account *a);
 /* The account's memory is about to be released: tells of all its sampled blocks. Likewise. */

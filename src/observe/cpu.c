@@ -422,6 +422,13 @@ PUBLIC void masu_cpu_stop(void) {
 
 /* ---- Reading ---- */
 
+internal size_t cpu_resident(void) {
+  bool busy = timers_lock();
+  const cpu_table *table = cpu.table;
+  timers_unlock(busy);
+  return table ? os_resident_in(table, ROUND_UP(sizeof *table, os_page())) : 0;
+}
+
 static const pprof_type cpu_types[] = {{"samples", "count"}, {"cpu", "nanoseconds"}};
 
 /* Those that there are now: more may come while they are written. */

@@ -27,6 +27,8 @@
 /* What the options ask for, at start and when the process ends. */
 internal void cpu_begin(void);
 internal void cpu_end(void);
+/* Bytes of the table that are resident. */
+internal size_t cpu_resident(void);
 /* A thread was made. The C library holds no lock. */
 internal void cpu_thread_made(void);
 

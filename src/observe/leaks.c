@@ -128,7 +128,7 @@ static bool note_blocks(leak_check *c) {
   for (size_t i = 0; i < c->table.room; i++) {
     const profile_record *r = &c->table.records[i];
     if (r->block)
-      reach_add(&c->reach, r->block, r->size, r);
+      reach_add(&c->reach, r->block, r->used ? r->usable : r->size, r);
   }
   reach_sort(&c->reach);
   return true;
@@ -453,33 +453,24 @@ static int write_leaks(uint64_t since, const char *path, masu_leaks *found) {
 
 /* ---- masu/leaks.h ---- */
 
-/* Guarded by LOCK_SAMPLES. */
-static struct {
-  unsigned open;
-  uint64_t interval; /* of the profiler, before the first of them */
-} leak_regions;
-
-static void close_region(void) {
-  bool busy = profiler_lock();
-  bool last = leak_regions.open == 1;
-  uint64_t interval = leak_regions.interval;
-  leak_regions.open -= leak_regions.open > 0;
-  profiler_unlock(busy);
-  if (last && interval)
-    masu_profile_start(interval);
-  else if (last)
-    masu_profile_stop();
-}
+static unsigned leak_regions; /* that are open; guarded by LOCK_SAMPLES */
 
 static int open_region(void) {
   bool busy = profiler_lock();
-  if (!leak_regions.open++)
-    leak_regions.interval = load_relaxed(&budget_interval);
+  int why = profile_whole_begin();
+  leak_regions += !why;
   profiler_unlock(busy);
-  int why = masu_profile_start(1);
-  if (why)
-    close_region();
   return why;
+}
+
+/* More may be closed than were opened. */
+static void close_region(void) {
+  bool busy = profiler_lock();
+  if (leak_regions) {
+    leak_regions--;
+    profile_whole_end();
+  }
+  profiler_unlock(busy);
 }
 
 /* What is in the hand would not be recorded. */

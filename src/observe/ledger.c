@@ -9,6 +9,8 @@
 #include "heap/outbox.h"
 #include "heap/roster.h"
 #include "heap/sparse.h"
+#include "observe/cpu.h"
+#include "observe/profile.h"
 #include "os/os.h"
 #include "pages/mappings.h"
 #include "pages/meta.h"
@@ -103,6 +105,21 @@ static const ledger_column sized_columns[] = {
 };
 #undef OF
 
+#define OF(name, unit, meaning) COLUMN(ledger_sampled, name, unit, meaning)
+static const ledger_column sampled_columns[] = {
+    OF(in_use, BYTES, "blocks in use since sampling began; estimated"),
+    OF(in_use_low, BYTES, "at least, in 39 cases of 40"),
+    OF(in_use_high, BYTES, "at most, in 39 cases of 40"),
+    OF(requested, BYTES, "of in_use: what was asked for"),
+    OF(requested_low, BYTES, "at least, in 39 cases of 40"),
+    OF(requested_high, BYTES, "at most, in 39 cases of 40"),
+    OF(slack, BYTES, "of in_use: not asked for, lost to size classes"),
+    OF(slack_low, BYTES, "at least, in 39 cases of 40"),
+    OF(slack_high, BYTES, "at most, in 39 cases of 40"),
+    OF(samples, COUNT_SUM, "blocks that were looked at"),
+};
+#undef OF
+
 #define OF(name, unit, meaning) COLUMN(masu_resident, name, unit, meaning)
 static const ledger_column resident_columns[] = {
     OF(total, BYTES, "resident memory of the whole process"),
@@ -125,6 +142,7 @@ internal_def const ledger_table ledger_tables[LEDGER_TABLES] = {
     [LEDGER_NAMED_HEAP] = TABLE("named_heap", named_columns, named, LEDGER_NAMED),
     [LEDGER_FORM] = TABLE("form", form_columns, forms, LEDGER_FORMS),
     [LEDGER_SIZED] = TABLE("sized", sized_columns, sized, MASU_SIZE_INDEXES),
+    [LEDGER_SAMPLED] = TABLE("sampled", sampled_columns, sampled, 1),
     [LEDGER_RESIDENT] = TABLE("resident", resident_columns, resident, 1),
 };
 
@@ -311,6 +329,9 @@ static uint64_t note_peak(uint64_t live) {
   return max_size(before, live);
 }
 
+/* Of masu's tables those that lie in mappings of their own. */
+static size_t tables_resident(void) { return map_resident() + profile_resident() + cpu_resident(); }
+
 static void sum_up(walk *w) {
   masu_stats *p = &w->out.process;
   supply_figures f = supply_figures_now();
@@ -334,7 +355,7 @@ static void sum_up(walk *w) {
   p->committed = f.committed;
   p->dirty = f.used + f.direct + f.idle + f.kept;
   p->dirty -= min_size(p->dirty, p->slab_unused);
-  p->own = meta_used();
+  p->own = meta_used() + tables_resident();
   p->resident = os_resident();
   w->out.counts[LEDGER_PROCESS].rows = 1;
 }
@@ -371,6 +392,20 @@ static void add_forms(ledger *l) {
   }
 }
 
+static uint64_t whole(double estimated) { return (uint64_t)(estimated > 0 ? estimated + 0.5 : 0); }
+
+static void add_sampled(ledger *l) {
+  masu_profile_figures f;
+  if (masu_profile_read(&f, sizeof f))
+    return;
+  l->sampled = (ledger_sampled){
+      .in_use = whole(f.in_use), .in_use_low = whole(f.in_use_low), .in_use_high = whole(f.in_use_high),
+      .requested = whole(f.requested), .requested_low = whole(f.requested_low), .requested_high = whole(f.requested_high),
+      .slack = whole(f.slack), .slack_low = whole(f.slack_low), .slack_high = whole(f.slack_high),
+      .samples = f.samples};
+  l->counts[LEDGER_SAMPLED].rows = 1;
+}
+
 static void read_all(walk *w) {
   masu_heap_for_each(add_named, w);
   slab_for_each(ledger_slab, w);
@@ -392,6 +427,7 @@ internal int ledger_read(ledger *l) {
   read_all((walk *)l);
   thread_leave(h);
   add_forms(l);
+  add_sampled(l);
   return 0;
 }
 
@@ -450,9 +486,10 @@ static size_t measure_entry(char *start, map_entry e, void *context) {
 static void measure(masu_resident *out) {
   measurement m = {.out = out};
   roster_for_each(note_fronts, &m);
-  size_t leaves = map_for_each(measure_entry, &m), regions = supply_resident();
+  map_for_each(measure_entry, &m);
+  size_t regions = supply_resident();
   out->idle += regions - min_size(regions, m.in_regions) + mappings_resident();
-  out->own = meta_resident() + leaves;
+  out->own = meta_resident() + tables_resident();
   out->total = os_resident();
   size_t ours = out->live + out->slab_free + out->slab_spare + out->idle + out->own;
   out->other = out->total - min_size(out->total, ours);

@@ -41,6 +41,14 @@ typedef struct ledger_sized {
   uint64_t size, blocks, made, held;
 } ledger_sized;
 
+/* Estimates, as masu_profile_figures has them. */
+typedef struct ledger_sampled {
+  uint64_t in_use, in_use_low, in_use_high;
+  uint64_t requested, requested_low, requested_high;
+  uint64_t slack, slack_low, slack_high;
+  uint64_t samples;
+} ledger_sampled;
+
 /* In the order of ledger_tables. */
 typedef enum ledger_id {
   LEDGER_PROCESS,
@@ -49,6 +57,7 @@ typedef enum ledger_id {
   LEDGER_NAMED_HEAP,
   LEDGER_FORM,
   LEDGER_SIZED,
+  LEDGER_SAMPLED, /* filled once there was a heap profiler */
   LEDGER_RESIDENT, /* filled by ledger_measure only */
   LEDGER_TABLES
 } ledger_id;
@@ -65,6 +74,7 @@ typedef struct ledger {
   ledger_named named[LEDGER_NAMED];
   ledger_form forms[LEDGER_FORMS];
   ledger_sized sized[MASU_SIZE_INDEXES];
+  ledger_sampled sampled;
   masu_resident resident;
 } ledger;
 

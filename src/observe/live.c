@@ -25,6 +25,7 @@ static struct {
   _Atomic(live_page *) page;
   int process; /* whose page it is: a child of vfork has the same memory */
   char path[64];
+  masu_resident measured; /* last; masu-live */
 } live;
 static atomic_u32 live_running;
 static bool live_by_signals;
@@ -101,9 +102,8 @@ static void live_publish(live_page *page, const ledger *l) {
   store_release(&page->sequence, load_relaxed(&page->sequence) + 1);
 }
 
-/* What was measured stays until it is measured again. */
+/* What was measured stays until it is measured again: other readers may ring before who asked has read it. */
 static void live_refresh(live_page *page, bool measure) {
-  static masu_resident measured;
   ledger *l = ledger_make();
   if (!l || ledger_read(l) || (measure && ledger_measure(l))) {
     if (l)
@@ -111,9 +111,9 @@ static void live_refresh(live_page *page, bool measure) {
     return;
   }
   if (measure)
-    measured = l->resident;
-  l->resident = measured;
-  l->counts[LEDGER_RESIDENT].rows = measured.total != 0;
+    live.measured = l->resident;
+  l->resident = live.measured;
+  l->counts[LEDGER_RESIDENT].rows = live.measured.total != 0;
   live_publish(page, l);
   ledger_end(l);
 }
@@ -127,6 +127,8 @@ static uint64_t live_purge(void) {
 static int live_sample(const char *interval) {
   if (*interval < '0' || *interval > '9')
     return EINVAL;
+  if (profile_is_whole())
+    return EBUSY;
   uint64_t bytes = strtoull(interval, NULL, 10);
   if (bytes)
     return masu_profile_start(bytes > 1 ? bytes : 0);
@@ -257,7 +259,8 @@ static void live_changed(void) {
 /* A signal handler that interrupted masu may fork, and the thread may have any lock: then there is no
  * page until the option is set again. */
 static void live_fork_child(void) {
-  store_relaxed(&live.page, NULL); /* the parent's */
+  store_relaxed(&live.page, NULL); /* the parent's, and so is what was measured */
+  live.measured = (masu_resident){0};
   store_relaxed(&live_running, 0);
   if (!thread_busy)
     live_ensure();

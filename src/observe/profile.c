@@ -28,18 +28,26 @@ typedef struct origin {
   profile_labels labels;
 } origin;
 
+/* Bytes, of all that is on record. */
+typedef struct estimate {
+  double sum, variance;
+} estimate;
+
 /* Guarded by LOCK_SAMPLES. */
 static struct {
   profile all;
   profile_site **bins;
   profile_record *records; /* open addressing; at most half full */
   size_t room;     /* a power of two */
-  double in_use, requested, allocated, peak, variance;
+  estimate in_use, requested, slack;
+  double allocated, peak;
   size_t samples, live, stacks, lost;
   /* Of the last file: when, in ns, and what was in use. */
   uint64_t written;
   double written_in_use;
   unsigned files;
+  uint64_t wanted; /* the interval that was asked for; 0: none */
+  unsigned whole;  /* so many look for leaks, and want every block on record meanwhile */
 } profiler;
 
 internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
@@ -104,6 +112,17 @@ internal profile_record *profile_record_of(const void *p) {
   return r && r->block ? r : NULL;
 }
 
+/* Of a table that grows meanwhile as much as is still there. */
+internal size_t profile_resident(void) {
+  bool busy = profiler_lock();
+  const void *by_hash = profiler.bins, *records = profiler.records;
+  size_t size = ROUND_UP(profiler.room * sizeof *profiler.records, os_page());
+  profiler_unlock(busy);
+  if (!by_hash)
+    return 0;
+  return os_resident_in(by_hash, SITE_BINS * sizeof *profiler.bins) + os_resident_in(records, size);
+}
+
 /* ---- Sites ---- */
 
 static uint64_t hash_of(const origin *o) {
@@ -136,11 +155,16 @@ static profile_site *find_site(const origin *o) {
   return s;
 }
 
-/* A block of `bytes` that was drawn with probability 1 / objects: the variance of what it
- * stands for. */
-static double variance_of(const profile_record *r) {
-  double bytes = (double)r->usable;
-  return bytes * bytes * r->objects * (r->objects - 1);
+/* Of each of the blocks that r stands for, which was drawn with probability 1 / objects, so many bytes. sign: 1 or -1. */
+static void estimate_add(estimate *e, const profile_record *r, size_t bytes, int sign) {
+  double each = (double)bytes;
+  e->sum += sign * r->objects * each;
+  e->variance += sign * each * each * r->objects * (r->objects - 1);
+}
+
+static void count_requested(const profile_record *r, int sign) {
+  estimate_add(&profiler.requested, r, r->size, sign);
+  estimate_add(&profiler.slack, r, r->usable - r->size, sign);
 }
 
 /* sign: 1 or -1. */
@@ -154,11 +178,10 @@ static void count_in_use(const profile_record *r, int sign) {
   s->in_use.objects += sign * r->objects;
   s->in_use.bytes += sign * bytes;
   s->born += sign * r->objects * (double)(r->since - profiler.all.started);
-  profiler.in_use += sign * bytes;
-  profiler.requested += sign * r->objects * (double)r->size;
-  profiler.variance += sign * variance_of(r);
-  if (profiler.in_use > profiler.peak) {
-    profiler.peak = profiler.in_use;
+  estimate_add(&profiler.in_use, r, r->usable, sign);
+  count_requested(r, sign);
+  if (profiler.in_use.sum > profiler.peak) {
+    profiler.peak = profiler.in_use.sum;
     profiler.all.peaks++;
   }
 }
@@ -220,7 +243,7 @@ static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
   r.objects = 1 / budget_probability(drawn, profiler.all.interval);
   remember(r, &o);
-  unsigned number = file_due(r.since);
+  unsigned number = thread_holding ? 0 : file_due(r.since); /* who waits for that lock would wait for the disk */
   profiler_unlock(busy);
   if (UNLIKELY(number != 0))
     profile_write_file("heap", number, masu_profile_write);
@@ -244,38 +267,81 @@ static void observe_resized(void *p, size_t size) {
   bool busy = profiler_lock();
   profile_record *r = find_record(p);
   if (r->block) {
-    profiler.requested += r->objects * ((double)size - (double)r->size);
+    count_requested(r, -1);
     r->size = size;
+    count_requested(r, 1);
+    r->used = false;
   }
   profiler_unlock(busy);
 }
 
-static const sample_observer heap_profiler = {observe_taken, observe_freed, observe_resized};
+static void observe_used(void *p) {
+  bool busy = profiler_lock();
+  profile_record *r = find_record(p);
+  if (r->block)
+    r->used = true;
+  profiler_unlock(busy);
+}
+
+static const sample_observer heap_profiler = {observe_taken, observe_freed, observe_resized, observe_used};
 
 /* ---- masu/profile.h ---- */
 
-static bool profiler_prepare(uint64_t interval) {
-  bool busy = profiler_lock();
+/* From here on with the lock held. */
+static bool profiler_prepare(void) {
   if (!profiler.bins) {
     profiler.bins = os_map(SITE_BINS * sizeof *profiler.bins, os_page());
     profiler.all.started = os_now_ns();
     profiler.all.started_wall = os_wall_ns();
   }
-  profiler.all.interval = interval;
-  bool ready = profiler.bins && records_grow();
-  profiler_unlock(busy);
-  return ready;
+  return profiler.bins && records_grow();
 }
 
-PUBLIC int masu_profile_start(size_t interval) {
-  interval = interval ? interval : INTERVAL_DEFAULT;
-  if (!profiler_prepare(interval))
-    return ENOMEM;
+/* Nobody else sets the interval: one who set it without the lock would have the last word over whoever
+ * asked after him. */
+static void sample_as_wanted(void) {
+  uint64_t interval = profiler.whole ? 1 : profiler.wanted;
+  if (interval)
+    profiler.all.interval = interval;
   sample_start(&heap_profiler, interval);
+}
+
+internal int profile_whole_begin(void) {
+  if (!profiler_prepare())
+    return ENOMEM;
+  profiler.whole++;
+  sample_as_wanted();
   return 0;
 }
 
-PUBLIC void masu_profile_stop(void) { store_relaxed(&budget_interval, 0); }
+internal void profile_whole_end(void) {
+  profiler.whole--;
+  sample_as_wanted();
+}
+
+/* Without the lock again. */
+internal bool profile_is_whole(void) {
+  bool busy = profiler_lock(), whole = profiler.whole;
+  profiler_unlock(busy);
+  return whole;
+}
+
+PUBLIC int masu_profile_start(size_t interval) {
+  bool busy = profiler_lock(), ready = profiler_prepare();
+  if (ready) {
+    profiler.wanted = interval ? interval : INTERVAL_DEFAULT;
+    sample_as_wanted();
+  }
+  profiler_unlock(busy);
+  return ready ? 0 : ENOMEM;
+}
+
+PUBLIC void masu_profile_stop(void) {
+  bool busy = profiler_lock();
+  profiler.wanted = 0;
+  sample_as_wanted();
+  profiler_unlock(busy);
+}
 
 static const pprof_type heap_types[] = {
     {"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"},
@@ -329,16 +395,32 @@ static double square_root(double x) {
   return x > 0 ? root : 0;
 }
 
+/* An end of the 95 % interval; side: 1 or -1. Of the score test, corrected for counts being whole: the samples'
+ * own variance is too small where they are few, and 0 where there is none. Lock held. */
+static double estimate_bound(const estimate *e, double side) {
+  double w = profiler.all.interval > 1 ? (double)profiler.all.interval : 0; /* else nothing is unseen */
+  if (e->sum >= 1) /* less is what rounding left */
+    w *= e->sum / profiler.in_use.sum; /* what one sample stands for */
+  double end = e->sum + (1.92 + side / 2) * w + side * 1.96 * square_root(e->variance + (0.96 + side / 2) * w * w);
+  if (side > 0 || end < e->sum)
+    return end > 0 ? end : 0;
+  return e->sum;
+}
+
 PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
   if (!profiler.bins || size != sizeof *out)
     return EINVAL;
   bool busy = profiler_lock();
-  double half = 1.96 * square_root(profiler.variance);
   *out = (masu_profile_figures){
-      .in_use = profiler.in_use,
-      .in_use_low = profiler.in_use > half ? profiler.in_use - half : 0,
-      .in_use_high = profiler.in_use + half,
-      .requested = profiler.requested,
+      .in_use = profiler.in_use.sum,
+      .in_use_low = estimate_bound(&profiler.in_use, -1),
+      .in_use_high = estimate_bound(&profiler.in_use, 1),
+      .requested = profiler.requested.sum,
+      .requested_low = estimate_bound(&profiler.requested, -1),
+      .requested_high = estimate_bound(&profiler.requested, 1),
+      .slack = profiler.slack.sum,
+      .slack_low = estimate_bound(&profiler.slack, -1),
+      .slack_high = estimate_bound(&profiler.slack, 1),
       .allocated = profiler.allocated,
       .peak = profiler.peak,
       .samples = profiler.samples,
@@ -383,7 +465,7 @@ internal void profile_write_file(const char *kind, unsigned number, int (*write_
 /* Lock held. */
 static unsigned file_begins(uint64_t now) {
   profiler.written = now;
-  profiler.written_in_use = profiler.in_use;
+  profiler.written_in_use = profiler.in_use.sum;
   return ++profiler.files;
 }
 
@@ -393,7 +475,7 @@ static unsigned file_begins(uint64_t now) {
 static unsigned file_due(uint64_t now) {
   uint64_t every = option_get(OPTION_profile_every) * 1000000000, growth = option_get(OPTION_profile_growth) * MIB;
   bool is_time = every && now >= profiler.written + every; /* others write meanwhile */
-  bool has_grown = growth && profiler.in_use >= profiler.written_in_use + (double)growth;
+  bool has_grown = growth && profiler.in_use.sum >= profiler.written_in_use + (double)growth;
   return is_time || has_grown ? file_begins(now) : 0;
 }
 
@@ -430,17 +512,23 @@ static void listen_to_signal(int number) {
 static int profile_process;
 static void profile_fork_child(void) { profile_process = os_process_id(); }
 
-/* Leaks are among all blocks, so none may be missing. */
+/* Leaks are among all blocks, so none may be missing, until the process ends. */
+static int begin_whole(void) {
+  bool busy = profiler_lock();
+  int why = profile_whole_begin();
+  profiler_unlock(busy);
+  return why;
+}
+
 internal void profile_begin(void) {
-  uint64_t interval = option_get(OPTION_leaks) ? 1 : option_get(OPTION_profile);
-  if (!interval || !profile_find_folder())
+  uint64_t interval = option_get(OPTION_profile);
+  bool leaks = option_get(OPTION_leaks);
+  if ((!interval && !leaks) || !profile_find_folder())
     return;
   profiler.written = os_now_ns();
   profile_process = os_process_id();
   pthread_atfork(NULL, NULL, profile_fork_child);
-  if (interval == 1 && !option_get(OPTION_leaks))
-    interval = INTERVAL_DEFAULT;
-  int why = masu_profile_start(interval);
+  int why = leaks ? begin_whole() : masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
   if (why)
     report("no heap profile: %s", strerror(why));
   else if (option_get(OPTION_profile_signal))

@@ -11,9 +11,9 @@
  *     a site's value at the peak: peak_* if it changed since, else what is in use now
  *     born of a site == sum over its records of when they were taken
  *
- * Threads: any; LOCK_SAMPLES guards it; sites are never freed, and only their values change. No
- * lock is held while a stack is walked, or a file is made and written. Files are written by the
- * thread that allocates when one is due; what a signal or another process asks for is written
+ * Threads: any; LOCK_SAMPLES guards it; sites are never freed, and only their values change. While a
+ * stack is walked at most LOCK_POOLS or LOCK_SIZED is held, while a file is made and written none. Files are
+ * written by the thread that allocates when one is due, and has neither; what a signal or another process asks for is written
  * by masu-live, so also while the program sleeps.
  */
 #ifndef MASU_OBSERVE_PROFILE_H
@@ -63,6 +63,13 @@ static inline double profile_age(const profile *p, const profile_site *s, uint64
   return whole > 0 ? whole * ((double)(now - p->started) - s->born / objects) : 0;
 }
 
+/* Every allocation is on record until as many have ended this as began it, whatever interval is asked for
+ * meanwhile, which counts afterwards. LOCK_SAMPLES is held. 0 or ENOMEM. */
+internal int profile_whole_begin(void);
+internal void profile_whole_end(void);
+/* Is it so? Any thread outside of masu. */
+internal bool profile_is_whole(void);
+
 /* Writes the profile to a file that must not be there; *size: bytes of it. 0 or an errno value:
  * ENODATA if the profiler was never started. Any thread outside of masu. */
 internal int profile_write_new(const char *path, uint64_t *size);
@@ -74,9 +81,10 @@ typedef struct profile_record {
   void *block; /* NULL: the place is free */
   profile_site *site;
   double objects; /* that it stands for */
-  size_t size, usable;
-  uint64_t since : 63; /* ns */
+  size_t size, usable; /* what was asked for, and what there is */
+  uint64_t since : 62; /* ns */
   uint64_t ignored : 1; /* is no leak */
+  uint64_t used : 1;    /* all of it may be */
 } profile_record;
 
 /* The records, for whoever holds LOCK_SAMPLES: some of the `room` places. */
@@ -90,6 +98,9 @@ typedef struct profile_table {
 internal bool profile_records(profile_table *table);
 /* NULL: it is on no record. LOCK_SAMPLES is held. */
 internal profile_record *profile_record_of(const void *p);
+
+/* Bytes of the tables in mappings of their own that are resident. Any thread that has no lock. */
+internal size_t profile_resident(void);
 
 /* LOCK_SAMPLES, for who is not inside masu: a signal handler that interrupts whoever has it
  * finds its thread busy, gets no sample, and what it frees waits. Returns what

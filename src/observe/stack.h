@@ -8,7 +8,8 @@
  * as that is plausible. On other processors the unwinder is all there is; with an older C
  * library, where it would take the loader's lock, frame pointers are.
  *
- * Threads: any. Call stack_capture with no lock held: the unwinder may allocate.
+ * Threads: any. The unwinder may allocate: of masu's locks the caller of stack_capture has at
+ * most one under which memory is allocated.
  */
 #ifndef MASU_OBSERVE_STACK_H
 #define MASU_OBSERVE_STACK_H

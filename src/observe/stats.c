@@ -104,18 +104,37 @@ static uint64_t number_at(const char *row, const ledger_column *c) {
   return *(const uint64_t *)(const void *)(row + c->offset);
 }
 
-/* Names are the program's: anything may stand in them. */
+/* Bytes of the character in UTF-8 at c that takes more than one; 0: it is none. */
+static size_t wide_character(const unsigned char *c) {
+  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  size_t length = *c >= 0xf8 ? 0 : *c >= 0xf0 ? 4 : *c >= 0xe0 ? 3 : *c >= 0xc0 ? 2 : 0;
+  uint32_t code = length ? *c & (0x7fu >> length) : 0;
+  for (size_t i = 1; i < length; i++) {
+    if ((c[i] & 0xc0) != 0x80)
+      return 0;
+    code = code << 6 | (c[i] & 0x3f);
+  }
+  bool is_half = code >= 0xd800 && code < 0xe000; /* of a pair in UTF-16 */
+  return length && code >= least[length] && code < 0x110000 && !is_half ? length : 0;
+}
+
+/* Names are the program's: anything may stand in them. Both formats are in UTF-8. */
 static void put_escaped(sink *to, const char *text, bool xml) {
-  for (const char *c = text; *c; c++) {
-    unsigned char byte = (unsigned char)*c;
-    if (xml && (byte < ' ' || byte >= 0x7f))
+  const unsigned char *c = (const unsigned char *)text;
+  for (size_t wide; *c; c += wide ? wide : 1) {
+    wide = wide_character(c);
+    if (wide)
+      put(to, "%.*s", (int)wide, (const char *)c);
+    else if (*c >= 0x80)
+      put(to, xml ? "&#xfffd;" : "\\ufffd");
+    else if (xml && (*c < ' ' || *c == 0x7f))
       put(to, "?");
-    else if (xml && strchr("<>&\"", byte))
-      put(to, "&#%u;", byte);
-    else if (!xml && (byte < ' ' || byte >= 0x7f || strchr("\"\\", byte)))
-      put(to, "\\u%04x", byte);
+    else if (xml && strchr("<>&\"", *c))
+      put(to, "&#%u;", *c);
+    else if (!xml && (*c < ' ' || *c == 0x7f || strchr("\"\\", *c)))
+      put(to, "\\u%04x", *c);
     else
-      put(to, "%c", byte);
+      put(to, "%c", *c);
   }
 }
 

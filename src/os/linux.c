@@ -356,18 +356,35 @@ static int fill_file(int file, const void *data, size_t size) {
   return why;
 }
 
-/* The thread's number keeps writers of the same file apart. */
-internal int os_file_write(const char *path, const void *data, size_t size) {
+/* The thread's number keeps writers of the same file apart. 0 or an errno value. */
+static int replace_file(const char *path, const void *data, size_t size) {
   char partial[4096];
-  int saved = errno, why;
   if (snprintf(partial, sizeof partial, "%s.%u.part", path, os_thread_id()) >= (int)sizeof partial)
     return ENAMETOOLONG;
   int file = open_file_at(partial, O_WRONLY | O_CREAT | O_TRUNC);
-  why = file < 0 ? errno : fill_file(file, data, size);
+  int why = file < 0 ? errno : fill_file(file, data, size);
   if (!why && syscall(SYS_rename, partial, path) != 0)
     why = errno;
   if (why && file >= 0)
     syscall(SYS_unlink, partial);
+  return why;
+}
+
+/* 0 or an errno value. */
+static int fill_device(const char *path, const void *data, size_t size) {
+  int file = open_file_at(path, O_WRONLY | O_NOCTTY);
+  return file < 0 ? errno : fill_file(file, data, size);
+}
+
+internal int os_file_write(const char *path, const void *data, size_t size) {
+  struct stat there;
+  int saved = errno, why;
+  if (lstat(path, &there) != 0 || S_ISREG(there.st_mode))
+    why = replace_file(path, data, size);
+  else if (S_ISCHR(there.st_mode))
+    why = fill_device(path, data, size);
+  else
+    why = S_ISLNK(there.st_mode) ? ELOOP : EEXIST;
   errno = saved;
   return why;
 }

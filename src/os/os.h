@@ -178,7 +178,8 @@ internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *
  * is an errno value, else 0. */
 internal size_t os_file_read(const char *path, void *to, size_t size, int *why);
 /* Writes a file, whole or not at all: what was there before is replaced at the end. Of several
- * threads' files at once the last one stays. 0 or an errno value. */
+ * threads' files at once the last one stays. What is no file stays too: a device gets it, a link
+ * is not followed (ELOOP), all else is EEXIST. 0 or an errno value. */
 internal int os_file_write(const char *path, const void *data, size_t size);
 /* The same where no file must be, also no link; mode 0600. What can't be written whole is removed. */
 internal int os_file_write_new(const char *path, const void *data, size_t size);

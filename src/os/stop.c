@@ -92,10 +92,13 @@ static void stop_here(int number, siginfo_t *info, void *context) {
 
 /* ---- The signal ---- */
 
-/* The highest real-time signal that nobody handles or ignores. */
+/* The highest real-time signal that nobody handles or ignores. One that the caller blocks the program may read
+ * by signalfd or sigwait: giving it back would throw away those that are pending. */
 static void catch_signal(void) {
+  sigset_t blocked;
   int n = SIGRTMAX - 1;
-  while (n >= SIGRTMIN && signal_take(&stops.signal, n, stop_here, false) != 0)
+  pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+  while (n >= SIGRTMIN && (sigismember(&blocked, n) || signal_take(&stops.signal, n, stop_here, false) != 0))
     n--;
 }
 

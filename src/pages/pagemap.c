@@ -67,13 +67,11 @@ internal void map_set(const void *start, size_t slices, map_entry entry) {
   }
 }
 
-internal size_t map_for_each(size_t (*visit)(char *start, map_entry entry, void *context),
-                             void *context) {
-  size_t resident = 0, next = 0; /* slices before `next` are seen to */
+internal void map_for_each(size_t (*visit)(char *start, map_entry entry, void *context), void *context) {
+  size_t next = 0; /* slices before it are seen to */
   for (size_t top = 0; top < MAP_TOP_SIZE; top++) {
     uintptr_t leaf = load_acquire(&map_top[top]);
     size_t first = top * LEAF_ENTRIES;
-    resident += leaf ? os_resident_in(leaf_start(leaf, top), leaf_size()) : 0;
     for (size_t at = first; leaf && at < first + LEAF_ENTRIES; at += PART_ENTRIES) {
       if (!part_is_noted(leaf, at))
         continue;
@@ -83,6 +81,14 @@ internal size_t map_for_each(size_t (*visit)(char *start, map_entry entry, void 
         next = i + (e == MAP_NONE ? 1 : visit(start, e, context));
       }
     }
+  }
+}
+
+internal size_t map_resident(void) {
+  size_t resident = 0;
+  for (size_t top = 0; top < MAP_TOP_SIZE; top++) {
+    uintptr_t leaf = load_acquire(&map_top[top]);
+    resident += leaf ? os_resident_in(leaf_start(leaf, top), leaf_size()) : 0;
   }
   return resident;
 }

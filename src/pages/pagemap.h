@@ -73,10 +73,10 @@ static inline map_entry map_get(const void *p) {
 /* Makes the leaves for a range; false: no memory. Needed before map_set there. */
 internal bool map_prepare(const void *start, size_t size);
 /* Calls visit with the entries there are, in order, resident or swapped out; it says how many
- * slices, at least 1, it has seen to. Any thread, while entries may change. Returns the bytes
- * of the map's leaves that are resident. */
-internal size_t map_for_each(size_t (*visit)(char *start, map_entry entry, void *context),
-                             void *context);
+ * slices, at least 1, it has seen to. Any thread, while entries may change. */
+internal void map_for_each(size_t (*visit)(char *start, map_entry entry, void *context), void *context);
+/* Bytes of the map's leaves that are resident. */
+internal size_t map_resident(void);
 /* start: a multiple of the slice size; slices >= 1. */
 internal void map_set(const void *start, size_t slices, map_entry entry);
 

@@ -37,6 +37,11 @@ TEST_F(Control, Errors) {
   for (const char *name :
        {"stats.live", "stats.peak", "stats.resident", "stats.returned", "stats.heaps"})
     EXPECT_EQ(masu_ctl(name, nullptr, &absurd), EPERM) << name;
+  const uint64_t none = 0;
+  for (const char *name : {"verbose", "profile", "profile_signal", "cpu", "leaks"}) {
+    EXPECT_EQ(masu_ctl(name, nullptr, &none), EPERM) << name;
+    EXPECT_EQ(get(name), 0U) << name;
+  }
   EXPECT_EQ(masu_ctl("purge_delay", nullptr, &absurd), EINVAL);
   EXPECT_EQ(get("purge_delay"), old);
 }

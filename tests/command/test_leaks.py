@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 import pytest
+from masu import pprof
 from masu.pprof import read
 
 # Each case has sizes of its own, so that what is found tells which case it is.
@@ -335,6 +336,35 @@ def test_the_file(masu, planted, library, tmp_path):
     assert "thrice" in (tmp_path / "it.html").read_text()
     wrong = masu("profile", "--view", "in-use", tmp_path / "it")
     assert wrong.returncode == 125 and "has no view in-use, but direct, indirect" in wrong.stderr
+
+
+def test_the_page(browser, masu, planted, library, tmp_path):
+    run_for_leaks(masu, planted, library, "thrice", "chain", options=("-o", "it"), cwd=tmp_path)
+    masu("profile", "--html", tmp_path / "it", check=True)
+    browser.get_log("browser")
+    browser.get((tmp_path / "it.html").as_uri())
+    assert browser.get_log("browser") == []
+    assert browser.title == "it: leaks"
+    labels = [e.get_attribute("aria-label") for e in browser.find_elements("css selector", "#graph [data-node]")]
+    assert any(re.match(r"thrice: 609 B, [\d.]+ %, 3 blocks", label) for label in labels)
+    heads = [e.text for e in browser.find_elements("css selector", "#functions th") if e.is_displayed()]
+    assert heads[4:] == ["blocks", "function"], "blocks that are lost have no lives"
+    browser.find_element("css selector", "input[value=indirect]").click()
+    assert "3.5 KiB" in browser.find_element("css selector", "#detail").text
+
+
+def test_what_the_check_has_to_say(masu, tmp_path):
+    note = "3 threads could not be stopped: all memory that is not malloc's counts as their stacks"
+    made = pprof.message("Profile")()
+    for text in ("", "direct_objects", "count", "direct_space", "bytes", note):
+        made.string_table.append(text.encode())
+    made.sample_type.add(type=1, unit=2)
+    made.sample_type.add(type=3, unit=4)
+    made.comment.append(5)
+    pprof.write(tmp_path / "it", made)
+    assert note in masu("profile", tmp_path / "it", check=True).stdout
+    masu("profile", "--html", tmp_path / "it", check=True)
+    assert note.replace("'", "&#39;") in (tmp_path / "it.html").read_text()
 
 
 def test_the_library_alone(masu, planted, library, tmp_path):

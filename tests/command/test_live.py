@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import mmap
 import os
 import re
 import shutil
@@ -367,13 +368,45 @@ def damaged_page(start):
     return running, page
 
 
-@pytest.mark.parametrize("at, bytes_, text", [(0, b"x", "damaged"), (8, b"\x63", "version 99"), (72, b"\xff\xff\xff\xff", "damaged")])
+@pytest.mark.parametrize("at, bytes_, text", [(0, b"x", "damaged"), (8, b"\x63", "version 99"), (72, b"\xff\xff\xff\xff", "damaged"), (live.TABLES + 28, bytes(4), "damaged")])
 def test_a_page_that_is_not_as_it_should_be(masu, start, at, bytes_, text):
     running, page = damaged_page(start)
     with open(page, "r+b") as file:
         file.seek(at)
         file.write(bytes_)
     one_error(masu("stat", str(running.pid)), text)
+
+
+def test_a_page_that_is_cut_off_while_it_is_read(start):
+    """By who would have root's reader end by SIGBUS."""
+    running, page = damaged_page(start)
+    code = (
+        "import os, signal, sys; from masu import live\n"
+        "with live.Page(int(sys.argv[1])) as page:\n"
+        "  page.read()\n"
+        "  os.kill(page.pid, signal.SIGSTOP)\n"
+        "  os.truncate(sys.argv[2], 0)\n"
+        "  try: page.read()\n"
+        "  except live.NotLive as why: print(why)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(running.pid), page], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "") and "damaged" in result.stdout
+
+
+def test_a_page_that_is_in_use_stays():
+    """Of a process that is not to be seen from here, as that of a container beside this one."""
+    path = live.SHM / f"masu-{UID}-4194304-1"
+    with open(path, "w+b") as file:
+        file.truncate(mmap.PAGESIZE)
+        mapped = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+    try:
+        live.sweep()
+        assert path.exists()
+        mapped.close()
+        live.sweep()
+        assert not path.exists()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 # ---- purge -----------------------------------------------------------------------
@@ -414,13 +447,40 @@ def test_the_parts_are_the_resident_memory(start, state):
         assert f"masu purge {running.pid}" in " ".join(doctor.advice(d))
 
 
+def test_what_was_measured_is_not_shown_as_of_now(masu, start):
+    running = start("--live")
+    masu("doctor", str(running.pid), check=True)
+    assert "resident" not in stat(masu, running.pid)
+    assert "masu_resident_own_bytes{" not in masu("export", str(running.pid)).stdout
+    with live.Page(running.pid) as page:
+        assert page.read(measured=True).rows["resident"]
+    child = int(running.tell("fork"))
+    try:
+        assert eventually(lambda: pages_of(child))
+        with live.Page(child) as page:
+            assert not page.read(measured=True).rows["resident"], "it is the parent's"
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_the_doctors_screen(masu, start):
     running = start("--live")
     result = masu("doctor", str(running.pid))
     assert result.returncode == 0 and result.stderr == ""
     assert re.search(r"live +3\d\.\d MiB", result.stdout)
-    assert re.search(r"size classes +unknown", result.stdout)
+    assert re.search(r"size classes unknown .*--start held ready", " ".join(result.stdout.split()))
     assert "•" in result.stdout
+
+
+def test_the_doctor_says_what_size_classes_cost(masu, start, compile_program):
+    source = PROGRAM.replace("SIZE = 4096", "SIZE = 4097")
+    running = start("--live", "--options", "profile:2", command=[compile_program(source, "-pthread", "-fno-builtin")])
+    (class_,) = [c for c in stat(masu, running.pid)["class"] if c["blocks"] > 8000]
+    lost = 8192 * (class_["size"] - 4097) / MIB
+    screen = " ".join(masu("doctor", str(running.pid)).stdout.split())
+    said = re.search(r"size classes ([\d.]+) MiB of live: .*; ([\d.]+) MiB to ([\d.]+) MiB of the [\d.]+ MiB", screen)
+    assert float(said[1]) == pytest.approx(lost, abs=0.2)
+    assert float(said[2]) <= lost + 0.1 and lost - 0.1 <= float(said[3])
 
 
 # ---- export ----------------------------------------------------------------------
@@ -457,6 +517,19 @@ def test_one_that_has_ended_does_not_hide_the_others(masu, start, monkeypatch, c
     monkeypatch.setattr(live, "processes", lambda: [4194304, running.pid])  # it ended just after
     export.callback(listen=None, pids=())
     assert "masu_live_bytes" in capsys.readouterr().out
+
+
+def test_those_that_are_stopped_do_not_hold_up_the_others(start, capsys):
+    stopped, running = [start("--live"), start("--live")], start("--live")
+    for one in stopped:
+        os.kill(one.pid, signal.SIGSTOP)
+    before = time.monotonic()
+    with pytest.raises(SystemExit):
+        export.callback(listen=None, pids=(*(one.pid for one in stopped), running.pid))
+    assert time.monotonic() - before < 4
+    out, error = capsys.readouterr()
+    assert f'masu_live_bytes{{pid="{running.pid}"' in out
+    assert "does not answer" in error
 
 
 def test_export_serves(start):
@@ -535,6 +608,31 @@ def test_the_screen(start):
             return app.return_value
 
     assert "has ended" in asyncio.run(look())
+
+
+def test_the_biggest_call_sites(start):
+    from textual.widgets import DataTable, TabbedContent
+
+    from masu.top import Top
+
+    async def look(running):
+        with live.Page(running.pid) as page:
+            app = Top(page)
+            async with app.run_test(size=(120, 40)) as pilot:
+                await pilot.pause()
+                app.query_one(TabbedContent).active = "tab-sites"
+                await pilot.pause()
+                await app.workers.wait_for_complete()
+                await pilot.pause()
+                table = app.query_one("#sites", DataTable)
+                return on_screen(app)["sites-told"], [[str(cell) for cell in table.get_row_at(n)] for n in range(table.row_count)]
+
+    told, rows = asyncio.run(look(start("--live", "--options", "profile:2")))
+    assert "a sample every 2 B" in told
+    assert rows[0][0] == "32.0 MiB" and rows[0][2] == "8,192" and rows[0][3].startswith("main")
+    told, rows = asyncio.run(look(start("--live")))
+    assert "takes no samples" in told and "--start" in told
+    assert rows == []
 
 
 def test_top_finds_the_process_itself_and_says_which_when_there_are_several(masu, start):

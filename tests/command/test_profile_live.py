@@ -156,6 +156,12 @@ def test_sampling_begins_and_ends_on_request(masu, start):
     assert "512.0 KiB" in masu("profile", "--live", pid, "--start").stderr
 
 
+def test_who_looks_for_leaks_goes_on_recording_all(masu, start):
+    pid = str(start("--live", "--options", "leaks").pid)
+    for word in ("--start", "--stop"):
+        one_error(masu("profile", "--live", pid, word), "looks for leaks")
+
+
 # ---- Where it is written ---------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 #include <masu/arena.h>
 #include <masu/fixed.h>
 #include <masu/heap.h>
+#include <masu/profile.h>
 #include <masu/sized.h>
 #include <masu/stats.h>
 
@@ -276,6 +277,26 @@ TEST_F(Stats, MeasuredIsWhatWasTouched) {
   masu_ctl("purge_delay", nullptr, &usual);
 }
 
+/* What the profilers have for themselves is masu's own, and not memory that nobody knows of. */
+TEST_F(Stats, TablesOfObserversAreMasusOwn) {
+  enum { COUNT = 100000, RECORD = 48 };
+  std::vector<void *> blocks(COUNT);
+  masu_stats before = now();
+  masu_resident resident_before = measured();
+  ASSERT_EQ(masu_profile_start(1), 0);
+  for (void *&p : blocks)
+    p = masu_malloc(64);
+  EXPECT_GE(now().own, before.own + COUNT * RECORD);
+  masu_resident resident = measured();
+  EXPECT_GE(resident.own, resident_before.own + COUNT * RECORD);
+#if EXACT_MEMORY
+  EXPECT_LE(resident.other, resident_before.other + 2 * MIB);
+#endif
+  for (void *p : blocks)
+    masu_free(p);
+  masu_profile_stop();
+}
+
 /* ---- Printing ---- */
 
 static std::string printed(masu_stats_format format) {
@@ -289,11 +310,48 @@ static std::string printed(masu_stats_format format) {
   return out;
 }
 
+/* Of the table `sampled`; -1: there is none. */
+static double slack() {
+  const std::string text = printed(MASU_STATS_JSON), name = "\"slack\": ";
+  size_t at = text.find(name);
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size()));
+}
+
+TEST_F(Stats, WhatWasNotAskedForIsEstimatedFromSamples) {
+  enum { COUNT = 10000 };
+  std::vector<void *> blocks(COUNT);
+  ASSERT_EQ(masu_profile_start(2), 0); /* practically every block */
+  double before = slack();
+  EXPECT_GE(before, 0);
+  for (void *&p : blocks)
+    p = masu_malloc(65);
+  EXPECT_NEAR(slack() - before, COUNT * static_cast<double>(masu_malloc_good_size(65) - 65), 4.0 * KIB);
+  for (void *p : blocks)
+    masu_free(p);
+  masu_profile_stop();
+}
+
 TEST_F(Stats, NamesMayHoldAnything) {
   masu_heap *heap = masu_heap_create("a\"b<c>&\\\n\x81");
-  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), R"("name": "a\u0022b<c>&\u005c\u000a\u0081")"), 1u) << printed(MASU_STATS_JSON);
-  EXPECT_EQ(lines_with(printed(MASU_STATS_XML), "name=\"a&#34;b&#60;c&#62;&#38;\\??\""), 1u) << printed(MASU_STATS_XML);
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), R"("name": "a\u0022b<c>&\u005c\u000a\ufffd")"), 1u) << printed(MASU_STATS_JSON);
+  EXPECT_EQ(lines_with(printed(MASU_STATS_XML), "name=\"a&#34;b&#60;c&#62;&#38;\\?&#xfffd;\""), 1u) << printed(MASU_STATS_XML);
   masu_heap_destroy(heap);
+}
+
+/* A name that is too long ends within a character; and what is none, though each of its bytes could be a part of one. */
+TEST_F(Stats, NamesAreInUtf8) {
+  masu_heap *whole = masu_heap_create("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8d\xb5"), *not_whole = masu_heap_create("caf\xe2\x82");
+  masu_heap *none = masu_heap_create("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80\xfc\x80\x80\x80\xff"), *last = masu_heap_create("\xf4\x8f\xbf\xbf");
+  std::string json = printed(MASU_STATS_JSON), xml = printed(MASU_STATS_XML), bad = "\\ufffd", fourteen;
+  for (int i = 0; i < 14; i++)
+    fourteen += bad;
+  EXPECT_EQ(lines_with(json, "\"name\": \"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8d\xb5\""), 1u) << json;
+  EXPECT_EQ(lines_with(json, "\"name\": \"caf" + bad + bad + "\""), 1u) << json;
+  EXPECT_EQ(lines_with(json, "\"name\": \"" + fourteen + "\""), 1u) << json;
+  EXPECT_EQ(lines_with(json, "\"name\": \"\xf4\x8f\xbf\xbf\""), 1u) << json;
+  EXPECT_EQ(lines_with(xml, "name=\"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8d\xb5\""), 1u) << xml;
+  for (masu_heap *h : {whole, not_whole, none, last})
+    masu_heap_destroy(h);
 }
 
 /* What another thread may see of a pool that is in use: a block came back that was not taken yet. */

@@ -28,6 +28,33 @@ TEST(Profile, IsRefusedBeforeTheStart) {
 
 #ifndef MASU_CHECKED /* numbers, which take long there and are the same; threads are below */
 
+/* Of few samples as of many: that part of what lies between two of them is in use. Nothing else is on record yet. */
+TEST(Profile, TheIntervalOfFewSamplesIsTrue) {
+  enum { ROUNDS = 2000, SIZE = 80, ASKED = 65 };
+  std::vector<void *> blocks(5 * 16 * KIB / SIZE);
+  ASSERT_EQ(masu_malloc_good_size(ASKED), SIZE);
+  ASSERT_EQ(masu_profile_start(16 * KIB), 0);
+  ASSERT_EQ(read_profile().live, 0U);
+  for (double part : {0.1, 0.5, 2.0, 5.0}) {
+    const size_t count = static_cast<size_t>(part * 16 * KIB / SIZE);
+    const double truth = static_cast<double>(count * SIZE), requested = static_cast<double>(count * ASKED);
+    int covered = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+      for (size_t i = 0; i < count; i++)
+        blocks[i] = masu_malloc(ASKED);
+      masu_profile_figures f = read_profile();
+      bool holds = f.in_use_low <= truth && truth <= f.in_use_high;
+      covered += holds;
+      EXPECT_TRUE(!holds || (f.requested_low <= requested && requested <= f.requested_high));
+      EXPECT_TRUE(!holds || (f.slack_low <= truth - requested && truth - requested <= f.slack_high));
+      for (size_t i = 0; i < count; i++)
+        masu_free(blocks[i]);
+    }
+    EXPECT_GE(covered, ROUNDS * 93 / 100) << part;
+  }
+  masu_profile_stop();
+}
+
 TEST(Profile, SeesPingPong) {
   for (size_t n : {16u, 100u, 1000u, 9000u, 40000u, 300000u, 1000000u})
     expect_seen(40, 8 * n + 100, [n] {
@@ -107,39 +134,50 @@ TEST(Profile, SeesThreads) {
 /* In use: the mean is right, and the interval covers the truth as often as it says. */
 TEST(Profile, InUseIsUnbiasedAndItsIntervalTrue) {
   enum { ROUNDS = 200 };
+  struct block {
+    void *p;
+    double asked;
+  };
   std::mt19937 random(7);
-  std::vector<void *> blocks;
-  int covered = 0;
-  double sum = 0;
+  std::vector<block> blocks;
+  int covered = 0, covered_slack = 0;
+  double sum = 0, sum_requested = 0;
   blocks.reserve(3000);
   ASSERT_EQ(masu_profile_start(16 * KIB), 0);
   double rest = read_profile().in_use;
   for (int round = 0; round < ROUNDS; round++) {
-    double truth = 0;
+    double truth = 0, requested = 0;
     for (int i = 0; i < 3000; i++) {
       size_t n = i % 100 ? 1 + random() % 2000 : 1 + random() % 600000;
-      blocks.push_back(masu_malloc(n));
-      truth += usable(blocks.back());
+      blocks.push_back({masu_malloc(n), static_cast<double>(n)});
+      truth += usable(blocks.back().p); /* who learns it did not ask for it */
+      requested += blocks.back().asked;
       if (i % 3 == 0) { /* what was freed counts no more */
         size_t k = random() % blocks.size();
-        truth -= usable(blocks[k]);
-        masu_free(blocks[k]);
+        truth -= usable(blocks[k].p);
+        requested -= blocks[k].asked;
+        masu_free(blocks[k].p);
         blocks[k] = blocks.back();
         blocks.pop_back();
       }
     }
     masu_profile_figures f = read_profile();
     covered += f.in_use_low <= truth && truth <= f.in_use_high;
+    covered_slack += f.slack_low <= truth - requested && truth - requested <= f.slack_high;
+    EXPECT_NEAR(f.requested + f.slack, f.in_use, 1);
     sum += f.in_use / truth;
-    EXPECT_LE(f.requested, f.in_use);
-    for (void *p : blocks)
-      masu_free(p);
+    sum_requested += f.requested / requested;
+    EXPECT_LT(f.requested, f.in_use);
+    for (const block &b : blocks)
+      masu_free(b.p);
     blocks.clear();
     EXPECT_NEAR(read_profile().in_use, rest, 1) << "everything was freed";
   }
   masu_profile_stop();
   EXPECT_NEAR(sum / ROUNDS, 1, 0.01);
+  EXPECT_NEAR(sum_requested / ROUNDS, 1, 0.01);
   EXPECT_GE(covered, ROUNDS * 88 / 100);
+  EXPECT_GE(covered_slack, ROUNDS * 88 / 100);
 }
 
 /* Grown in steps or allocated at once, a block has the same chance. */

@@ -4,6 +4,7 @@
 #include <masu/profile.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,43 @@ static void no_memory_for_records(void) {
   REQUIRE(begun == 0 && why == ENOMEM);
 }
 
+/* Who has opened a region has the next block on record, whatever regions others open and close. */
+static void *opens_and_closes(void *unused) {
+  for (int round = 0; round < 5000; round++) {
+    uint64_t begun = masu_leaks_begin();
+    void *p = masu_malloc(64);
+    REQUIRE(begun && masu_leaks_ignore(p) == 0);
+    masu_free(p);
+    REQUIRE(masu_leaks_end(begun, NULL, 0) == 0);
+  }
+  return unused;
+}
+
+static void regions_of_threads(void) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++)
+    REQUIRE(pthread_create(&threads[i], NULL, opens_and_closes, NULL) == 0);
+  for (int i = 0; i < 4; i++)
+    pthread_join(threads[i], NULL);
+  takes_and_frees(2000);
+  size_t before = samples();
+  takes_and_frees(1000);
+  REQUIRE(samples() == before);
+}
+
+static void stopped_meanwhile(void) {
+  uint64_t begun = masu_leaks_begin();
+  size_t before = samples();
+  masu_profile_stop();
+  takes_and_frees(100);
+  REQUIRE(samples() == before + 100);
+  REQUIRE(masu_leaks_end(begun, NULL, 0) == 0);
+  takes_and_frees(2000);
+  before = samples();
+  takes_and_frees(1000);
+  REQUIRE(samples() == before);
+}
+
 int main(void) {
   masu_leaks found;
   REQUIRE(masu_leaks_end(1, &found, sizeof found) != 0); /* nothing was ever recorded */
@@ -73,6 +111,7 @@ int main(void) {
     takes_and_frees(1000);
     REQUIRE(samples() == before);
   }
+  regions_of_threads();
   REQUIRE(masu_profile_start(100000) == 0);
   uint64_t outer = masu_leaks_begin(), inner = masu_leaks_begin();
   size_t before = samples();
@@ -84,5 +123,6 @@ int main(void) {
   REQUIRE(masu_leaks_end(outer, NULL, 0) == 0);
   takes_and_frees(1000); /* 64,000 bytes */
   REQUIRE(samples() < before + 250); /* the interval is what it was */
+  stopped_meanwhile();
   return 0;
 }

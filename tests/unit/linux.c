@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "os/os.h"
 #include "trap.h"
@@ -768,6 +769,28 @@ static void a_file_is_whole_or_as_it_was(void **state) {
   assert_int_not_equal(stat(in_folder("two"), &s), 0);
 }
 
+/* In the place of a device there would be a file then, for the whole system; and who knows the name in advance could
+ * have a link there. */
+static void what_is_no_file_stays(void **state) {
+  char target[64];
+  struct stat s;
+  (void)state;
+  snprintf(target, sizeof target, "%s", in_folder("target"));
+  assert_int_equal(symlink(target, in_folder("link")), 0);
+  assert_int_equal(os_file_write(in_folder("link"), "through", 7), ELOOP);
+  assert_int_not_equal(stat(target, &s), 0);
+  assert_int_equal(unlink(in_folder("link")), 0);
+  assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+  assert_int_equal(os_file_write(in_folder("pipe"), "to none", 7), EEXIST);
+  assert_int_equal(unlink(in_folder("pipe")), 0);
+  if (mknod(in_folder("null"), S_IFCHR | 0600, makedev(1, 3)) == 0) { /* root, outside of a sandbox */
+    assert_int_equal(os_file_write(in_folder("null"), "to none", 7), 0);
+    assert_int_equal(stat(in_folder("null"), &s), 0);
+    assert_true(S_ISCHR(s.st_mode));
+    unlink(in_folder("null"));
+  }
+}
+
 /* The signal would end the process. */
 static void write_beyond(void) {
   struct rlimit limit = {10, RLIM_INFINITY};
@@ -860,6 +883,7 @@ int main(void) {
       cmocka_unit_test(stderr_is_no_other_file),
       cmocka_unit_test_setup(a_new_file_takes_nothings_place, make_folder),
       cmocka_unit_test(a_file_is_whole_or_as_it_was),
+      cmocka_unit_test(what_is_no_file_stays),
       cmocka_unit_test_teardown(beyond_the_limit_of_files_nothing_is_written, remove_folder),
       cmocka_unit_test(no_file_is_open_and_none_stays),
   };

@@ -6,6 +6,7 @@
 #include "api/thread.h"
 #include "masu/cpu.h"
 #include "masu/leaks.h"
+#include "masu/pool.h"
 #include "masu/profile.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -46,6 +47,30 @@ static void write_while_another_allocates(void) {
 static void threads_are_sampled_while_a_profile_is_written(void **state) {
   (void)state;
   in_child(write_while_another_allocates);
+}
+
+/* The disk may be slow, and others wait for the lock. */
+static long without_a_lock(long number, const long *arguments) {
+  (void)number, (void)arguments;
+  REQUIRE(!thread_holding);
+  add_relaxed(&asked, 1);
+  return -EACCES;
+}
+
+static void write_while_a_pool_grows(void) {
+  const uint64_t mib = 1;
+  REQUIRE(masu_ctl("profile_growth", NULL, &mib) == 0 && masu_profile_start(1) == 0);
+  masu_pool *pool = masu_pool_create(40000, 0, MASU_POOL_SHARED);
+  trap_calls(SYS_openat, SYS_openat, without_a_lock);
+  for (int i = 0; i < 1000; i++)
+    REQUIRE(masu_pool_alloc(pool) != NULL);
+  masu_free(masu_malloc(100));
+  REQUIRE(load_relaxed(&asked) > 0);
+}
+
+static void no_file_is_written_with_a_lock(void **state) {
+  (void)state;
+  in_child(write_while_a_pool_grows);
 }
 
 /* ---- Signal handlers ---- */
@@ -136,6 +161,7 @@ int main(void) {
   alarm(300);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(threads_are_sampled_while_a_profile_is_written),
+      cmocka_unit_test(no_file_is_written_with_a_lock),
       cmocka_unit_test(no_region_ends_inside),
       /* From here on there are threads of masu's own. */
       cmocka_unit_test(no_cpu_profile_in_a_child_from_inside),

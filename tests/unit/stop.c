@@ -164,6 +164,27 @@ static void test_the_signal_is_the_programs_again(void **state) {
   }
 }
 
+/* Its program blocks it, in all threads, and reads it when it likes. */
+static void test_a_signal_that_is_waited_for_stays(void **state) {
+  (void)state;
+  const struct timespec none = {0, 0};
+  size_t unanswered;
+  sigset_t read, before;
+  siginfo_t info;
+  sigemptyset(&read);
+  sigaddset(&read, SIGRTMAX - 1);
+  assert_int_equal(pthread_sigmask(SIG_BLOCK, &read, &before), 0);
+  pthread_t thread = started(turns_round);
+  assert_int_equal(sigqueue(getpid(), SIGRTMAX - 1, (union sigval){.sival_int = 77}), 0);
+  assert_true(stop_threads(&unanswered));
+  stop_end();
+  assert_int_equal(unanswered, 0);
+  assert_int_equal(sigtimedwait(&read, &info, &none), SIGRTMAX - 1);
+  assert_int_equal(info.si_value.sival_int, 77);
+  let_go(&thread, 1);
+  assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+}
+
 static void own_handler(int number) { (void)number; }
 
 static void test_a_handler_that_the_program_sets_meanwhile_stays(void **state) {
@@ -334,6 +355,7 @@ int main(void) {
       cmocka_unit_test(test_a_system_call_goes_on),
       cmocka_unit_test(test_a_thread_that_takes_no_signals),
       cmocka_unit_test(test_the_signal_is_the_programs_again),
+      cmocka_unit_test(test_a_signal_that_is_waited_for_stays),
       cmocka_unit_test(test_a_handler_that_the_program_sets_meanwhile_stays),
       cmocka_unit_test(test_a_thread_that_waits_for_signals),
       cmocka_unit_test(test_threads_that_start_meanwhile),

@@ -42,7 +42,7 @@ def doctor(pid: int) -> None:
     table.add_section()
     table.add_row("together", size(d.kernel.total), "100.0%", "", "as the kernel counts in smaps")
     table.add_row("in huge pages", size(d.kernel.huge), "", "", "of the above")
-    table.add_row("size classes", "unknown", "", "", "of live: what blocks are larger than what was asked for; nothing counts that")
+    table.add_row("size classes", *doctors.slack(d))
     table.add_row("held ready", size(d.figures.process["ready_most"]), "", "", "of live: what threads hold ready, at most")
     console.print(table)
     for text in doctors.advice(d):

@@ -137,6 +137,8 @@ def _show(shown_as: list, last, growth, view: str, *, by: str, cumulative: bool,
     facts = tables.summary(last) + (f"; a sample every {tables.interval(last)}" if last.interval else "")
     console.print(" to ".join(map(str, shown_as)), style="bold", markup=False)
     console.print((f"{shown_as[-1]}: " if growth else "") + facts, markup=False)
+    for note in last.notes:
+        console.print(note, markup=False)
     console.print(f"\n{what}:", markup=False)
     if view == "suspects":
         console.print(tables.suspects(last, growth, count))

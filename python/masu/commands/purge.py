@@ -9,8 +9,8 @@ from masu.messages import MASU_FAILED, fail, say
 @click.command(cls=Command, example="masu purge $(pidof redis-server)")
 @click.argument("pid", type=int)
 def purge(pid: int) -> None:
-    """Makes process PID give back what it keeps for reuse, now. What its threads themselves
-    keep ready stays. The process runs on masu with the option live."""
+    """Makes process PID give back what it keeps for reuse, now, also what it prepared by masu_prewarm. What its
+    threads themselves keep ready stays. The process runs on masu with the option live."""
     from masu import live
     from masu.shown import size
 

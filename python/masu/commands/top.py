@@ -12,8 +12,8 @@ from masu.messages import MASU_FAILED, fail
 @click.argument("pid", type=int, required=False)
 def top(pid: int | None) -> None:
     """Shows process PID while it runs: live and resident memory over time, rates, size classes,
-    threads, named heaps. Without PID, the process that shows its figures. It runs on masu with
-    the option live."""
+    threads, named heaps, and the call sites that keep most while the heap profiler runs. Without PID, the process that shows its figures. It runs on masu with
+    the option live. The key p gives back what it keeps for reuse, and what it prepared by masu_prewarm."""
     from masu import live
 
     if pid is None:
