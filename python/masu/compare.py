@@ -100,6 +100,12 @@ class Curve(threading.Thread):
         self.launcher = launcher
         self.start()
 
+    def end(self) -> None:
+        """Also of one that was never started: what was to be watched did not come so far."""
+        self.ended.set()
+        if self.is_alive():
+            self.join()
+
     def run(self) -> None:
         start, step = time.monotonic(), self.STEP_S
         while not self.ended.wait(step):
@@ -132,8 +138,7 @@ def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[st
     try:
         usage = measure(list(command), allocator, timeout=3600, started=curve.watch)
     finally:
-        curve.ended.set()
-        curve.join()
+        curve.end()
     check_ended_well(usage)
     run = Run(usage, curve=curve.samples, own=own_figures(usage.output))
     if metric:

@@ -12,8 +12,11 @@ import time
 import numpy as np
 import pytest
 from conftest import MASU, as_in_a_terminal, gone
+from rich.console import Console
 
+from masu import compare
 from masu.measuring import statistics
+from masu.measuring.measure import SYSTEM, Allocator
 from masu.measuring.rounds import Sample, own_rows
 
 PYTHON = os.path.realpath(sys.executable)
@@ -218,6 +221,21 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert process.returncode == 0, errors
     assert json.loads((tmp_path / "r.json").read_text())["rounds"] >= 1
     assert "wall time" in output
+
+
+def test_ctrl_c_before_a_run_has_begun_keeps_the_rounds_before_it(monkeypatch):
+    """A part of every run of a short program is spent before it starts."""
+    measure, runs = compare.measure, []
+
+    def interrupted(*arguments, **options):
+        runs.append(arguments)
+        if len(runs) == 6:  # in the second round, after the warm-up and the first
+            raise KeyboardInterrupt
+        return measure(*arguments, **options)
+
+    monkeypatch.setattr(compare, "measure", interrupted)
+    result = compare.compare(["true"], [SYSTEM, Allocator("other")], Console(quiet=True), rounds=5)
+    assert result.interrupted and result.rounds == 1
 
 
 # ---- What is left ----
