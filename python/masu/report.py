@@ -182,6 +182,16 @@ def duration(seconds: float) -> str:
 
 # ---- The page ----
 
+SITES = 20
+"""So many are shown by calls, and as many by bytes."""
+
+
+def most(sites: Sequence[Site]) -> list[Site]:
+    """Those with most calls, then those with most bytes at the peak that are not among them."""
+    by_calls = sorted(sites, key=lambda s: -s.figures["taken"])[:SITES]
+    by_bytes = sorted((s for s in sites if s.figures["at_peak"]), key=lambda s: -s.figures["at_peak"])[:SITES]
+    return by_calls + [s for s in by_bytes if s not in by_calls]
+
 
 def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
     """One file without network."""
@@ -278,7 +288,7 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
     return render(
         "report.html",
         file=file.name, command=" ".join(process.head.command), process=process.head.process, data=data,
-        advice=sentences(analysis, replayed, options), gains=gained[:20], sites=analysis.sites[:40], names=names, versions=versions,
+        advice=sentences(analysis, replayed, options), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
         rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),
         plots={

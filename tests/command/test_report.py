@@ -9,17 +9,27 @@ from conftest import MASU
 
 from masu import report
 
+BUSY = 60
+"""So many sites have more calls than the one with the largest block."""
 PLANTED = r"""
 #include <pthread.h>
 #include <stdlib.h>
+#define KEPT(p) __asm__ volatile("" : "+r"(p))
+__attribute__((noinline)) void *one_large(void) { void *p = malloc(8 << 20); KEPT(p); return p; }
+""" + "".join(
+    f"__attribute__((noinline)) void busy_{n}(void) {{ for (int i = 0; i < 30; i++) {{ void *p = malloc({n + 1}); KEPT(p); free(p); }} }}\n"
+    for n in range(BUSY)
+) + r"""
 enum { POOL = 3000, ROUNDS = 20, ARENA = 500, HANDED = 2000 };
 static void *pool[POOL], *arena[ARENA], *handed[HANDED];
-__attribute__((noinline)) void *from_pool(void) { void *p = malloc(48); __asm__ volatile("" : "+r"(p)); return p; }
-__attribute__((noinline)) void *from_arena(int i) { void *p = malloc(16 + i % 200); __asm__ volatile("" : "+r"(p)); return p; }
-__attribute__((noinline)) void *from_scope(int i) { void *p = malloc(1000 + i % 7 * 100); __asm__ volatile("" : "+r"(p)); return p; }
-__attribute__((noinline)) void *for_another(void) { void *p = malloc(300); __asm__ volatile("" : "+r"(p)); return p; }
+__attribute__((noinline)) void *from_pool(void) { void *p = malloc(48); KEPT(p); return p; }
+__attribute__((noinline)) void *from_arena(int i) { void *p = malloc(16 + i % 200); KEPT(p); return p; }
+__attribute__((noinline)) void *from_scope(int i) { void *p = malloc(1000 + i % 7 * 100); KEPT(p); return p; }
+__attribute__((noinline)) void *for_another(void) { void *p = malloc(300); KEPT(p); return p; }
 static void *give(void *unused) { for (int i = 0; i < HANDED; i++) free(handed[i]); return unused; }
 int main(void) {
+  void *large = one_large();
+""" + "".join(f"  busy_{n}();\n" for n in range(BUSY)) + r"""
   for (int i = 0; i < POOL; i++) pool[i] = from_pool();
   for (int i = 0; i < 10 * POOL; i++) { int k = i * 7919 % POOL; free(pool[k]); pool[k] = from_pool(); }
   for (int r = 0; r < ROUNDS; r++) {
@@ -31,6 +41,7 @@ int main(void) {
   pthread_t thread;
   if (pthread_create(&thread, NULL, give, NULL)) return 1;
   pthread_join(thread, NULL);
+  free(large);
   return 0;
 }
 """
@@ -66,6 +77,13 @@ def test_sites_that_would_gain_by_a_form_are_named(pages):
     assert "500 at a time" in row(page, "from_arena")
     assert "scope" in row(page, "from_scope")
     assert "shared" in row(page, "for_another")
+
+
+def test_the_table_of_sites_has_those_with_most_bytes_however_few_their_calls(pages):
+    page, _ = pages["stacks"]
+    table = page.split("<h2>Call sites</h2>", 1)[1]
+    assert "from_pool" in table and "busy_" in table
+    assert "one_large" in table
 
 
 def test_without_stacks_sizes_take_their_place(pages):
