@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from masu.compare import Comparison, Run, check_ended_well, compare
+from masu.compare import Comparison, Run, advice, check_ended_well, compare
 from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.measuring.rounds import Row, own_figures, shown
 from masu.messages import Problem
@@ -263,7 +263,16 @@ def described(r: Replayed) -> str:
     return "; ".join(parts)
 
 
-def prediction(r: Replayed) -> str:
+def touched(r: Replayed) -> str:
+    return f"Of each block {TOUCHES[r.touch]} written."
+
+
+def advised(r: Replayed) -> str:
+    """It judges the calls alone; what they are in the program is the prediction's."""
+    return f"In the replay: {advice(r.comparison)}"
+
+
+def prediction(r: Replayed) -> list[str]:
     """A line each on time and memory of the program itself, or why there are none; empty where nothing is known."""
     lines = [f"No prediction of the program itself: {r.unpredicted}"] * bool(r.unpredicted)
     for what, values in (("time", r.predicted_s), ("peak memory", r.predicted_peak_kib)):
@@ -271,8 +280,8 @@ def prediction(r: Replayed) -> str:
         others = sorted((value / system, name) for name, value in values.items() if system and name != SYSTEM.name)
         if others:
             ratios = ", ".join(f"{name} {ratio:.2f}" for ratio, name in others)
-            lines.append(f"Predicted {what} of the program, where it was recorded, to that on the system's allocator: {ratios}")
-    return "\n".join(lines)
+            lines.append(f"Predicted {what} of the program, if this machine recorded it, to that on the system's allocator: {ratios}")
+    return lines
 
 
 def as_json(r: Replayed) -> dict:

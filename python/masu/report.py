@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from masu.measuring.measure import Allocator, clean_environment
-from masu.compare import advice
 from masu.messages import Problem
 from masu.pages import render
-from masu.replay import Replayed, program
+from masu.replay import Replayed, advised, described, prediction, program, touched
 from masu.symbols import Symbols, mappings
 from masu.trace import Process, Trace
 
@@ -153,7 +152,7 @@ def pair_ns(replayed: Replayed, name: str) -> float:
 
 def sentences(analysis: Analysis, replayed: Replayed, options: dict[str, str]) -> list[str]:
     """The first says which allocator; `options` names the allocators that are masu with options."""
-    said = [advice(replayed.comparison)]
+    said = [advised(replayed), *prediction(replayed)]
     c = replayed.comparison
     time, memory = c.figures[0], next(f for f in c.figures if f.label == "peak memory")
     for name, text in options.items():
@@ -193,10 +192,9 @@ def most(sites: Sequence[Site]) -> list[Site]:
     return by_calls + [s for s in by_bytes if s not in by_calls]
 
 
-def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
+def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
     """One file without network."""
     from masu.measuring.plots import plot
-    from masu.measuring.rounds import shown
     from masu.comparison import cells, ratios
 
     c, data = replayed.comparison, analysis.data
@@ -287,9 +285,10 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
     rows = [(figure.label, [cells(c, name, figure) for name in names]) for figure in c.figures]
     return render(
         "report.html",
-        file=file.name, command=" ".join(process.head.command), process=process.head.process, data=data,
+        file=trace.path.name, damage=trace.damage, command=" ".join(process.head.command), process=process.head.process, data=data,
+        described=described(replayed), touched=touched(replayed),
         advice=sentences(analysis, replayed, options), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
-        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
+        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),
         plots={
             "Live bytes over time": plot(over_time, 2.6),

@@ -3,6 +3,7 @@
 import html
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import MASU
@@ -49,7 +50,7 @@ int main(void) {
 
 @pytest.fixture(scope="session")
 def pages(compile_program, tmp_path_factory):
-    """The page with call stacks and the one without."""
+    """The page with call stacks and the one without, and its trace."""
     program = compile_program(PLANTED, "-fno-builtin", "-pthread", "-rdynamic")
     folder = tmp_path_factory.mktemp("report")
     found = {}
@@ -58,6 +59,7 @@ def pages(compile_program, tmp_path_factory):
         subprocess.run([MASU, "record", *options, "-o", trace, "--", program], check=True, capture_output=True)
         run = subprocess.run([MASU, "report", "-n", "2", trace], check=True, capture_output=True, text=True)
         found[name] = ((folder / f"{name}.trace.html").read_text(), run)
+        found["trace"] = trace
     return found
 
 
@@ -86,6 +88,24 @@ def test_the_table_of_sites_has_those_with_most_bytes_however_few_their_calls(pa
     assert "one_large" in table
 
 
+def test_the_page_says_what_was_replayed_and_what_it_means_for_the_program(pages):
+    page, run = pages["stacks"]
+    assert re.search(r"calls of 2 threads; [0-9.]+ MiB live at most; [0-9,]+ blocks handed from thread to thread", page)
+    assert re.search(r"Of each block (all of it|a byte of each page) is written\.", page)
+    for text in (html.unescape(page), run.stdout):
+        assert "Predicted time of the program" in text and "Predicted peak memory of the program" in text
+    assert "not whole" not in page
+
+
+def test_the_page_of_a_cut_trace_says_so(masu, pages, tmp_path):
+    trace = tmp_path / "cut.trace"
+    trace.write_bytes(pages["trace"].read_bytes()[:-10])  # of its end
+    result = masu("report", "-n", "1", trace)
+    assert result.returncode == 0, result.stderr
+    assert "cut at byte" in " ".join(result.stderr.split())
+    assert "The trace is not whole: cut at byte" in Path(f"{trace}.html").read_text()
+
+
 def test_without_stacks_sizes_take_their_place(pages):
     page, _ = pages["plain"]
     assert "pool" in row(page, "blocks of 48 bytes")
@@ -97,7 +117,7 @@ def test_the_page_needs_no_network_and_the_advice_is_also_printed(pages):
     assert not re.search(r'(src|href)="(?!#|data:)', page)
     assert "@import" not in page
     first = run.stdout.splitlines()[0]
-    assert first.startswith("Too few rounds to say")
+    assert first.startswith("In the replay: Too few rounds to say")
     assert first.split(".")[0] in html.unescape(page)
     assert "From thread to thread" in page
     assert page.count("<svg") >= 7

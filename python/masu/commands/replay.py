@@ -35,7 +35,6 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     from masu import installed
     from masu import replay as replaying
     from masu import trace as traces
-    from masu.compare import advice
     from masu.compare import as_json as comparison_json
     from masu.comparison import table
 
@@ -62,10 +61,10 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
         + f": {replaying.described(result)}")  # fmt: skip
     console.print(table(c, {f.name: f.version for f in usable}))
     console.print(replaying.single_table(result))
-    console.print(f"Of each block {replaying.TOUCHES[result.touch]} written. The replay itself takes {result.own_s:.3f} s of the time, "
+    console.print(f"{replaying.touched(result)} The replay itself takes {result.own_s:.3f} s of the time, "
                   "where no allocator is called.", style="dim")  # fmt: skip
-    if replaying.prediction(result):
-        console.print(replaying.prediction(result), markup=False)
-    console.print(advice(c), style="bold", markup=False)
+    for line in replaying.prediction(result):
+        console.print(line, markup=False)
+    console.print(replaying.advised(result), style="bold", markup=False)
     if json_file:
         json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")

@@ -48,7 +48,7 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
     if not any(replayed.comparison.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
-    output.write_text(reporting.page(file, process, analysis, replayed, versions, options), encoding="utf-8")
+    output.write_text(reporting.page(trace, process, analysis, replayed, versions, options), encoding="utf-8")
     for text in reporting.sentences(analysis, replayed, options):
         click.echo(text)
     say(f"{output}: {output.stat().st_size / 1024:.0f} KiB")
