@@ -206,6 +206,13 @@ def test_a_static_program_would_say_nothing(masu, tmp_path):
     assert "statically linked" in result.stderr
 
 
+def test_so_would_one_with_its_own_malloc_or_rights(masu, own_malloc, of_another_user):
+    for program, why in ((own_malloc, "has its own malloc"), (of_another_user, "is setuid")):
+        result = masu("compare", "-n", "1", "--", program)
+        assert result.returncode == 125
+        assert result.stderr.count("masu: error") == 1 and why in result.stderr
+
+
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process = subprocess.Popen(
         [MASU, "compare", "--json", tmp_path / "r.json", "--", PYTHON, "-c", f"{WORK}; open({str(tmp_path / 'runs')!r}, 'a').write('x')"],

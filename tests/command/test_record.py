@@ -529,16 +529,13 @@ def test_programs_that_cannot_be_recorded(masu, compile_program, tmp_path):
     assert cleared.returncode == 0  # env itself was recorded
 
 
-def test_a_program_with_its_own_malloc_is_replayed_as_far_as_it_calls_ours(masu, compile_program, tmp_path):
-    program = compile_program(
-        "#include <stddef.h>\nstatic char pool[1 << 20]; static size_t used;\n"
-        "void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~15ul; return p; }\n"
-        "void free(void *p) { (void)p; }\n"
-        "int main(void) { for (int i = 0; i < 100; i++) free(malloc(100)); return 3; }\n",
-        "-fno-builtin",
-    )
-    result = masu("record", "-o", tmp_path / "t.trace", "--", program)
-    assert result.returncode == 3
+def test_a_program_that_no_preload_reaches_is_told_apart(masu, own_malloc, tmp_path):
+    one_line(masu("record", "-o", tmp_path / "t", "--", own_malloc), "has its own malloc", "nothing would be recorded")
+    assert not (tmp_path / "t").exists()
+
+
+def test_so_is_a_setuid_program(masu, of_another_user, tmp_path):
+    one_line(masu("record", "-o", tmp_path / "t", "--", of_another_user), "is setuid")
 
 
 def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):

@@ -41,7 +41,7 @@ def record(output, stacks: bool, program: str, arguments: tuple) -> None:
         left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),
     )  # fmt: skip
     if not done.processes:
-        warn(f"{program} was not recorded: it has another allocator linked in, or cleared its environment")
+        warn(f"{program} was not recorded: it cleared its environment, or does not load what is preloaded")
     else:
         say(f"{output}: {_size(done.file)} from {done.processes} process{'es' * (done.processes > 1)}; try: masu replay {output}")
     raise SystemExit(done.status if done.status >= 0 else 128 - done.status)
