@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import MASU, as_in_a_terminal, gone
 from rich.console import Console
 
-from masu import compare
+from masu import compare, installed
+from masu.commands.compare import compare as compare_command
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator
 from masu.measuring.rounds import Sample, own_rows
@@ -53,6 +55,25 @@ def test_with_what_is_not_there(masu, given):
     result = masu("allocators", "--with", given)
     assert result.returncode == 125
     assert result.stderr.count("\n") == 1
+
+
+def test_in_a_pipe_no_path_is_folded(masu, library):
+    assert library in masu("allocators").stdout
+
+
+def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypatch, capsys):
+    monkeypatch.setattr(installed, "_loader_paths", dict)
+    compare_command.callback(1, "", (), None, None, "true", ())  # no exit: status 0
+    said = capsys.readouterr()
+    assert said.err.count("no other allocator on this machine") == 1
+    assert "wall time" in said.out and "masu" in said.out
+
+
+def test_an_allocator_that_answers_badly_is_used_with_a_warning(monkeypatch, capsys, library):
+    monkeypatch.setattr(installed, "why_not", lambda allocator, *how: "" if how else "memory is not aligned")
+    found = installed.usable(Path(library), (f"other={library}",))
+    assert "other" in {f.name for f in found}
+    assert "other answers, but memory is not aligned" in " ".join(capsys.readouterr().err.split())
 
 
 # ---- compare ----
