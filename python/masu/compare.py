@@ -176,15 +176,17 @@ def compare(
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
     printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    # The pace is that of all runs so far: in the usual half minute there may be none.
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=math.inf) as progress:
         task = progress.add_task("warming up", total=1.0)
         try:
             while running and done < (rounds or MOST_ROUNDS):
-                for allocator in order.sample(running, len(running)):
+                turn = order.sample(running, len(running))
+                for place, allocator in enumerate(turn):
                     progress.update(
                         task,
                         description=f"round {done + 1}: {allocator.name}" if done >= 0 else f"warming up: {allocator.name}",
-                        completed=_part(done, rounds, time.monotonic() - start, seconds),
+                        completed=_part(done + 1 + place / len(turn), rounds, time.monotonic() - start, seconds),
                     )
                     try:
                         run = once(command, allocator, pattern)
@@ -213,9 +215,12 @@ def compare(
     return result
 
 
-def _part(done: int, rounds: int, used: float, seconds: float) -> float:
-    by_rounds = (done + 1) / ((rounds or MOST_ROUNDS) + 1)
-    return min(0.99, by_rounds if rounds else max(by_rounds, used / seconds))
+def _part(made: float, rounds: int, used: float, seconds: float) -> float:
+    """Of the rounds that there will be, the warm-up among them: as many as are asked for, else as fit the time at
+    the pace so far. `made` in `used` seconds, parts of one included."""
+    fit = made * seconds / used if used else math.inf
+    expected = rounds + 1 if rounds else min(max(fit, LEAST_ROUNDS + 1), MOST_ROUNDS + 1)
+    return min(0.99, made / expected)
 
 
 def _is_tight(c: Comparison) -> bool:

@@ -266,6 +266,22 @@ def test_ctrl_c_before_a_run_has_begun_keeps_the_rounds_before_it(monkeypatch):
     assert result.interrupted and result.rounds == 1
 
 
+@pytest.mark.parametrize(
+    ("made", "rounds", "used", "part"),
+    [
+        (0, 0, 0.0, 0),
+        (3, 0, 180.0, 3 / 6),  # a minute a round: the least rounds take longer than there is time
+        (5.5, 0, 330.0, 5.5 / 6),
+        (9, 0, 90.0, 1 / 2),  # ten seconds a round: the time decides
+        (10, 0, 10.0, 10 / 31),  # a second a round: the most rounds do
+        (5.5, 10, 1000.0, 1 / 2),  # as many as are asked for, however long they take
+        (6, 0, 360.0, 0.99),
+    ],
+)
+def test_the_bar_shows_the_part_of_the_rounds_that_there_will_be(made, rounds, used, part):
+    assert compare._part(made, rounds, used, 180.0) == pytest.approx(part)
+
+
 # ---- What is left ----
 
 
