@@ -52,7 +52,7 @@ FIGURES = (
 
 
 def _mean(curve: Sequence[tuple[float, float]]) -> float:
-    return float(np.mean([mib for _, mib in curve])) if curve else 0.0
+    return float(np.mean([mib for _, mib in curve])) if curve else math.nan
 
 
 @dataclass
@@ -67,10 +67,12 @@ class Comparison:
 
     @property
     def figures(self) -> list[Row]:
+        """Those that every run has: what ended before the first sample has no mean memory."""
         metric = [Row(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
         runs = {name: of for name, of in self.runs.items() if of}
         own = own_rows(runs) if runs and self.counted is FIGURES else []
-        return [*metric, *self.counted, *own]
+        counted = [f for f in self.counted if not any(math.isnan(v) for name in runs for v in self.values(name, f))]
+        return [*metric, *counted, *own]
 
     @property
     def rounds(self) -> int:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,9 @@ from rich.console import Console
 
 from masu import compare, installed
 from masu.commands.compare import compare as compare_command
+from masu.comparison import page
 from masu.measuring import statistics
-from masu.measuring.measure import SYSTEM, Allocator
+from masu.measuring.measure import SYSTEM, Allocator, Usage
 from masu.measuring.rounds import Sample, own_rows
 
 PYTHON = os.path.realpath(sys.executable)
@@ -280,6 +282,28 @@ def test_ctrl_c_before_a_run_has_begun_keeps_the_rounds_before_it(monkeypatch):
 )
 def test_the_bar_shows_the_part_of_the_rounds_that_there_will_be(made, rounds, used, part):
     assert compare._part(made, rounds, used, 180.0) == pytest.approx(part)
+
+
+# ---- What it says ----
+
+
+def compared(walls, peaks=(), curve=((0.01, 50.0),)):
+    """A comparison with these times in s and peaks in MiB, by allocator: noise of a thousandth, ten rounds."""
+    draw = random.Random(1)
+
+    def run(wall, peak):
+        near = [draw.uniform(0.999, 1.001) for _ in range(2)]
+        return compare.Run(Usage(wall * near[0], wall, 0, int(1024 * peak * near[1]), 1000, 5, 5, 0), curve=list(curve))
+
+    return compare.Comparison(["it"], {n: [run(w, dict(peaks).get(n, 50.0)) for _ in range(10)] for n, w in walls.items()})
+
+
+def test_what_ends_before_the_first_sample_has_no_mean_memory(recwarn):
+    short, long = compared({"system": 0.002, "masu": 0.001}, curve=()), compared({"system": 2, "masu": 1})
+    assert "mean memory" in {f.label for f in long.figures}
+    assert "mean memory" not in {f.label for f in short.figures}
+    assert "Memory over time" in page(long, {}) and "Memory over time" not in page(short, {})
+    assert [str(w.message) for w in recwarn] == []
 
 
 # ---- What is left ----
