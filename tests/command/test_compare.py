@@ -298,6 +298,43 @@ def compared(walls, peaks=(), curve=((0.01, 50.0),)):
     return compare.Comparison(["it"], {n: [run(w, dict(peaks).get(n, 50.0)) for _ in range(10)] for n, w in walls.items()})
 
 
+@pytest.mark.parametrize(
+    ("walls", "peaks", "said"),
+    [
+        ({"system": 1, "masu": 1.0005}, {}, "No difference beyond noise by time: this program can stay on the system's allocator."),
+        ({"system": 1, "masu": 1.2, "jemalloc": 1.0005}, {},
+         "No difference beyond noise by time: this program can stay on the system's allocator. Slower here: masu."),
+        ({"system": 1, "masu": 0.5, "jemalloc": 0.5, "tcmalloc": 2}, {"system": 50, "masu": 50, "jemalloc": 60},
+         "Best by time: {best}, 2.00 times the system's. As good within noise: {even}."),
+        ({"system": 1, "masu": 1.0005}, {"masu": 25},
+         "No difference beyond noise by time: this program can stay on the system's allocator. "
+         "masu takes 50% less memory at its peak than the system's."),
+        ({"system": 1, "masu": 0.5}, {"masu": 75},
+         "Best by time: masu, 2.00 times the system's. masu takes 50% more memory at its peak than the system's."),
+        ({"system": 1}, {}, "Nothing to compare: no other allocator ran."),
+    ],
+)  # fmt: skip
+def test_the_advice(walls, peaks, said):
+    advice = compare.advice(compared(walls, peaks))
+    assert advice in (said.format(best=best, even=even) for best, even in (("masu", "jemalloc"), ("jemalloc", "masu")))
+
+
+def test_rounds_are_interleaved_and_the_first_is_a_warm_up():
+    order = []
+
+    def once(command, allocator, pattern):
+        order.append(allocator.name)
+        return compare.Run(Usage(len(order), 0, 0, 1, 1, 1, 1, 0))
+
+    names = [SYSTEM.name, "a", "b", "c"]
+    result = compare.compare(["it"], [Allocator(n) for n in names], Console(quiet=True), rounds=8, once=once)
+    turns = [order[i : i + 4] for i in range(0, len(order), 4)]
+    assert len(turns) == 9 and all(sorted(t) == sorted(names) for t in turns)
+    assert len(set(map(tuple, turns))) > 1
+    walls = {r.usage.wall_s for runs in result.runs.values() for r in runs}
+    assert walls == set(range(5, 37))  # none of the first four
+
+
 def test_what_ends_before_the_first_sample_has_no_mean_memory(recwarn):
     short, long = compared({"system": 0.002, "masu": 0.001}, curve=()), compared({"system": 2, "masu": 1})
     assert "mean memory" in {f.label for f in long.figures}
