@@ -1,5 +1,6 @@
 """masu compare and masu allocators, with real programs and real libraries."""
 
+import contextlib
 import json
 import math
 import os
@@ -352,6 +353,16 @@ def test_what_a_program_leaves_is_ended(masu, tmp_path, where):
     assert result.returncode == 0, result.stderr
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) >= 4 and all(map(gone, pids))
+
+
+def test_what_left_the_session_is_not_waited_for(masu, tmp_path):
+    """It holds the program's output open."""
+    result = masu("compare", "-n", "1", "--metric", r"took (\d+)", "--", "sh", "-c",
+                  f"setsid sleep 1000 & echo $! >>{tmp_path}/pids; sleep 0.2; echo took 5")  # fmt: skip
+    for pid in (tmp_path / "pids").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
