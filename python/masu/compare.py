@@ -6,6 +6,8 @@ import math
 import os
 import random
 import re
+import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,6 +129,22 @@ def _resident_mib(process: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def _input_mode() -> int:
+    """Of what masu itself was given to read; 0: nothing."""
+    return os.fstat(0).st_mode if sys.stdin else 0
+
+
+def own_input() -> Path:
+    """What each run reads: a file is opened anew, from its start."""
+    return Path("/proc/self/fd/0" if stat.S_ISREG(_input_mode()) else os.devnull)
+
+
+def input_is_lost() -> bool:
+    """What comes by a pipe can be read once only, so that no run gets it."""
+    mode = _input_mode()
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
 def check_ended_well(usage: Usage) -> None:
     if usage.status:
         how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
@@ -138,7 +156,7 @@ def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[st
     """Problem: the program failed."""
     curve = Curve()
     try:
-        usage = measure(list(command), allocator, timeout=3600, started=curve.watch)
+        usage = measure(list(command), allocator, timeout=3600, started=curve.watch, source=own_input())
     finally:
         curve.end()
     check_ended_well(usage)

@@ -161,6 +161,21 @@ def test_equals_are_rarely_said_to_differ(rounds):
     assert sum(r.high < 1 or r.low > 1 for r in ratios) < 0.09 * len(ratios)
 
 
+def test_each_run_reads_the_file_that_masu_was_given(masu, tmp_path):
+    (tmp_path / "lines").write_text("one\ntwo\nthree\n")
+    with (tmp_path / "lines").open() as file:
+        result = masu("compare", "-n", "2", "--metric", r"\d+", "--json", tmp_path / "r.json", "--", "wc", "-l", stdin=file)
+    assert result.returncode == 0 and "is empty" not in result.stderr
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert {value for row in rows if row["figure"] == r"\d+" for value in row["values"]} == {3}
+
+
+def test_what_comes_by_a_pipe_is_read_by_none(masu):
+    result = masu("compare", "-n", "1", "--", "sh", "-c", "! read line", input="one\n")
+    assert result.returncode == 0, result.stderr
+    assert "the input of sh is empty" in " ".join(result.stderr.split())
+
+
 def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
     broken = compiled(
         tmp_path,
