@@ -253,6 +253,11 @@ def _is_tight(c: Comparison) -> bool:
 # ---- What it says ----
 
 
+def interruption(c: Comparison) -> str:
+    """Of one that Ctrl-C ended; else empty."""
+    return f"interrupted after {c.rounds} round{'s' * (c.rounds != 1)}" if c.interrupted else ""
+
+
 def _gain(c: Comparison, name: str, figure: Row, base: str) -> tuple[float, bool]:
     """How many times as good as base, and whether that is beyond noise."""
     r = c.ratio(name, figure, base)

@@ -184,26 +184,30 @@ def replay(
 ) -> Replayed:
     """Ctrl-C ends it with the rounds that were measured. touch: of TOUCHES, or AUTO."""
     if touch == AUTO:
-        touch = _fitting_touch(made)
+        with console.status("what the program can have written"):
+            touch = _fitting_touch(made)
     words = _words(made, touch, think)
-    null_s = statistics.median(_once(made, [*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
+    with console.status("the replay itself"):
+        null_s = statistics.median(_once(made, [*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
     result = rounds_on(made, allocators, console, rounds=rounds, touch=touch, think=think, seconds=seconds)
     single = {}
     for allocator in allocators:
         if result.interrupted or not result.runs.get(allocator.name):
             continue
         try:
-            single[allocator.name] = _once(made, [*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator, settle_s).own
+            with console.status(f"single calls: {allocator.name}"):
+                single[allocator.name] = _once(made, [*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator, settle_s).own
         except Problem as problem:
             result.failed[allocator.name] = str(problem)
         except KeyboardInterrupt:
-            break
+            result.interrupted = True
     times, peaks, why = {}, {}, ""
     try:
         if not result.interrupted:
-            times, peaks = _predicted(result, made, words, null_s)
+            with console.status("what that means for the program"):
+                times, peaks = _predicted(result, made, words, null_s)
     except KeyboardInterrupt:
-        pass
+        result.interrupted = True
     except Problem as problem:
         why = str(problem)
     return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks, why)

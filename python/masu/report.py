@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from masu.compare import interruption
 from masu.measuring.measure import Allocator, clean_environment
 from masu.messages import Problem
 from masu.pages import render
@@ -137,7 +138,7 @@ def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
 
 
 def pair_ns(replayed: Replayed, name: str) -> float:
-    """An allocation and a release on that allocator, by the medians."""
+    """An allocation and a release on that allocator, by the medians; 0: not measured."""
     calls = replayed.single.get(name, {}).get("calls", {})
 
     def middle(kinds: Sequence[str]) -> float:
@@ -199,6 +200,7 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
 
     c, data = replayed.comparison, analysis.data
     names = [name for name, runs in c.runs.items() if runs]
+    curves = {name: c.runs[name][-1].own["curve"] for name in names if c.runs[name][-1].own["curve"]}
     width = {name: 2.0 if name == "masu" else 1.0 for name in names}
 
     def over_time(axes) -> None:
@@ -207,14 +209,10 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
         axes.set_ylabel("MiB live")
 
     def resident(axes) -> None:
-        live = None
-        for name in names:
-            curve = c.runs[name][-1].own["curve"]
-            if curve:
-                time, rss, live = zip(*curve)
-                axes.plot(time, [k / 1024 for k in rss], label=name, linewidth=width[name])
-        if live:
-            axes.fill_between(time, [k / 1024 for k in live], color="#dddddd", label="live bytes")
+        for name, curve in curves.items():
+            time, rss, live = zip(*curve)
+            axes.plot(time, [k / 1024 for k in rss], label=name, linewidth=width[name])
+        axes.fill_between(time, [k / 1024 for k in live], color="#dddddd", label="live bytes")
         axes.set_xlabel("seconds of the replay")
         axes.set_ylabel("MiB resident")
         axes.legend(fontsize=8, frameon=False, ncols=2)
@@ -270,8 +268,6 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
             for kind, figures in own["calls"].items():
                 kinds[kind] = figures["count"]
         points = ("p50", "p90", "p99", "p999", "p9999", "p99999", "worst")
-        if not kinds:  # ended by Ctrl-C before
-            return
         most = max(kinds, key=kinds.__getitem__)
         for name, own in replayed.single.items():
             figures = own["calls"].get(most)
@@ -286,17 +282,17 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
     return render(
         "report.html",
         file=trace.path.name, damage=trace.damage, command=" ".join(process.head.command), process=process.head.process, data=data,
-        described=described(replayed), touched=touched(replayed),
+        described=described(replayed), touched=touched(replayed), interruption=interruption(c),
         advice=sentences(analysis, replayed, options), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
         rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),
         plots={
             "Live bytes over time": plot(over_time, 2.6),
-            "Resident memory in the replay, last round": plot(resident, 3.2),
+            **({"Resident memory in the replay, last round": plot(resident, 3.2)} if curves else {}),
             "Sizes": plot(sizes, 2.6),
             "Lost to size classes": plot(wastes, 0.6 + 0.3 * len(analysis.usable)),
             "Lifetimes": plot(lifetimes, 2.6),
-            "Time of single calls": plot(tails, 3.2),
+            **({"Time of single calls": plot(tails, 3.2)} if replayed.single else {}),
             **({"From thread to thread": plot(matrix, 4.5)} if len(data["handed"]) > 1 else {}),
         },
     )  # fmt: skip

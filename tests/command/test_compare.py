@@ -265,8 +265,20 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert json.loads((tmp_path / "r.json").read_text())["rounds"] >= 1
+    rounds = json.loads((tmp_path / "r.json").read_text())["rounds"]
+    assert rounds >= 1 and f"interrupted after {rounds} round" in errors
     assert "wall time" in output
+
+
+def test_ctrl_c_in_the_warm_up_ends_it_with_one_line(tmp_path):
+    process = subprocess.Popen([MASU, "compare", "--", "sh", "-c", f"touch {tmp_path}/began; exec sleep 1000"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal)  # fmt: skip
+    while not (tmp_path / "began").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors.strip()) == (130, "", "masu: compare: interrupted")
 
 
 def test_ctrl_c_before_a_run_has_begun_keeps_the_rounds_before_it(monkeypatch):

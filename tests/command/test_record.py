@@ -17,7 +17,7 @@ from rich.console import Console
 
 from masu import replay
 from masu import trace as traces
-from masu.measuring.measure import SYSTEM
+from masu.measuring.measure import SYSTEM, Allocator
 from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
@@ -634,4 +634,24 @@ def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, 
         process.kill()
     assert process.returncode == 0, errors
     assert "peak memory" in output
+    assert "interrupted after" in errors
+    assert "every call timed" not in output and "Predicted" not in output  # none of that was begun
     assert json.loads((tmp_path / "it.json").read_text())["rounds"] >= 1
+
+
+def test_ctrl_c_in_the_single_calls_ends_it_there(monkeypatch, whole, tmp_path):
+    once, calls = replay._once, []
+
+    def interrupted(made, command, allocator, settle_s=0.0):
+        if "latency" in command:
+            calls.append(allocator.name)
+            raise KeyboardInterrupt
+        return once(made, command, allocator, settle_s)
+
+    monkeypatch.setattr(replay, "_once", interrupted)
+    monkeypatch.setattr(replay, "_predicted", pytest.fail)
+    found = traces.read(whole)
+    made = replay.plan(found, found.main(), tmp_path)
+    said = replay.replay(made, [SYSTEM, Allocator("other")], Console(quiet=True), rounds=1, touch="none", settle_s=0)
+    assert calls == ["system"] and not said.single
+    assert said.comparison.interrupted and said.comparison.rounds == 1

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU
+from rich.console import Console
 
-from masu import report
+from masu import replay, report
+from masu import trace as traces
+from masu.measuring.measure import SYSTEM, Allocator
 
 BUSY = 60
 """So many sites have more calls than the one with the largest block."""
@@ -104,6 +107,27 @@ def test_the_page_of_a_cut_trace_says_so(masu, pages, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "cut at byte" in " ".join(result.stderr.split())
     assert "The trace is not whole: cut at byte" in Path(f"{trace}.html").read_text()
+
+
+def test_after_ctrl_c_there_is_a_page_without_what_was_not_measured(monkeypatch, pages, tmp_path, library):
+    found = traces.read(pages["trace"])
+    process = found.main()
+    analysis = report.analyse(found, process, tmp_path)
+    made = replay.plan(found, process, tmp_path)
+    once = replay._once
+
+    def interrupted(made, command, allocator, settle_s=0.0):
+        if "latency" in command and allocator.name == "masu":
+            raise KeyboardInterrupt
+        return once(made, command, allocator, settle_s)
+
+    monkeypatch.setattr(replay, "_once", interrupted)
+    masu = Allocator("masu", Path(library))
+    replayed = replay.replay(made, [SYSTEM, masu], Console(quiet=True), rounds=1, touch="none", settle_s=0)
+    page = report.page(found, process, analysis, replayed, {}, {})
+    assert "The replay was interrupted after 1 round." in page
+    assert "from_pool" in page or "blocks of 48 bytes" in page
+    assert "saves, about" not in page and "Saved is time" not in page
 
 
 def test_without_stacks_sizes_take_their_place(pages):

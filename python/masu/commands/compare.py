@@ -7,7 +7,7 @@ import click
 from masu.help import Command, ResultFile
 from masu.json_text import json_text
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail, warn
+from masu.messages import MASU_FAILED, fail, say, warn
 from masu.program import find_or_fail, why_preload_fails
 
 
@@ -50,6 +50,8 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     )
     for name, why in result.failed.items():
         warn(f"{program} failed on {name}: {why}")
+    if result.interrupted:
+        say(comparing.interruption(result))
     if not any(result.runs.values()):
         fail(f"{program} ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}

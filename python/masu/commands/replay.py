@@ -36,6 +36,7 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     from masu import replay as replaying
     from masu import trace as traces
     from masu.compare import as_json as comparison_json
+    from masu.compare import interruption
     from masu.comparison import table
 
     console = Console() if Console().is_terminal else Console(width=140)
@@ -54,13 +55,16 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     c.command = [str(file)]
     for name, why in c.failed.items():
         warn(f"the replay failed on {name}: {why}")
+    if c.interrupted:
+        say(interruption(c))
     if not any(c.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     others = len(trace.processes) - 1
     say(f"{process.name}, process {process.head.process}" + (f" of {others + 1} in the trace" if others else "")
         + f": {replaying.described(result)}")  # fmt: skip
     console.print(table(c, {f.name: f.version for f in usable}))
-    console.print(replaying.single_table(result))
+    if result.single:
+        console.print(replaying.single_table(result))
     console.print(f"{replaying.touched(result)} The replay itself takes {result.own_s:.3f} s of the time, "
                   "where no allocator is called.", style="dim")  # fmt: skip
     for line in replaying.prediction(result):

@@ -26,6 +26,7 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
 
     from masu import installed, replay, trace as traces
     from masu import report as reporting
+    from masu.compare import interruption
     from masu.measuring.measure import Allocator
 
     library = library_path()
@@ -45,6 +46,8 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
         made = replay.plan(trace, process, Path(folder))
         more = [Allocator(name, library, (f"MASU_OPTIONS={text}",)) for name, text in options.items()]
         replayed = replay.replay(made, [*allocators, *more], Console(stderr=True), rounds=rounds or 0)
+    if replayed.comparison.interrupted:
+        say(interruption(replayed.comparison))
     if not any(replayed.comparison.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
