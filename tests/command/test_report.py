@@ -98,6 +98,7 @@ def test_the_page_says_what_was_replayed_and_what_it_means_for_the_program(pages
     for text in (html.unescape(page), run.stdout):
         assert "Predicted time of the program" in text and "Predicted peak memory of the program" in text
     assert "not whole" not in page
+    assert "masu with huge pages" in page  # names stand in lists
 
 
 def test_the_page_of_a_cut_trace_says_so(masu, pages, tmp_path):

@@ -31,7 +31,7 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
 
     library = library_path()
     # Masu with an option that some programs gain by is measured as one more.
-    options = {"masu, huge pages": "huge_pages:16"}
+    options = {"masu with huge pages": "huge_pages:16"}
     trace = traces.read(file)
     if trace.damage:
         warn(f"{file}: {trace.damage}; the page is about what is there")
