@@ -119,10 +119,18 @@ class Writer:
 # ---- Reading ----
 
 
+def _length(stored: bytes) -> int:
+    """Of what was compressed; -1: it doesn't say, or is damaged."""
+    try:
+        return zstandard.frame_content_size(stored)
+    except zstandard.ZstdError:
+        return -1
+
+
 def _content(stored: bytes, raw: int) -> bytes | None:
     """What was compressed, which has that length; None: it is damaged."""
     try:
-        if raw > MOST_RAW or zstandard.frame_content_size(stored) != raw:
+        if raw > MOST_RAW or _length(stored) != raw:
             return None
         return zstandard.ZstdDecompressor().decompress(stored, max_output_size=MOST_RAW)
     except (zstandard.ZstdError, MemoryError):
@@ -133,7 +141,7 @@ def _json(text: bytes) -> dict:
     """Empty: it is no object."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -265,6 +273,50 @@ def _read_spool(folder: Path) -> Trace:
     return Trace(path=folder, processes=processes, complete=False, damage="masu record did not end; read with what lay in its spool files")
 
 
+@dataclass
+class _Frames:
+    """What the frames of a trace file say, by the number of the process. What is known of one may come after its
+    blocks, where the frame that was before them is damaged."""
+
+    heads: dict[int, tuple[ProcessHead, bytes]] = field(default_factory=dict)
+    blocks: dict[int, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    maps: dict[int, bytes] = field(default_factory=dict)
+    summary: dict = field(default_factory=dict)
+
+    def take(self, kind: int, number: int, raw: int, stored: bytes, at: int) -> bool:
+        """False: it is damaged. The CRC covers what is stored, at offset `at`, and not the head with the rest, so
+        that those are checked against it."""
+        if kind == BLOCKS:
+            sound = raw % PAGE == 0 and _length(stored) == raw
+            if sound:
+                self.blocks[number].append((at, len(stored), raw))
+            return sound
+        content = _content(stored, raw)
+        if content is None:
+            return False
+        if kind == PROCESS and (process := ProcessHead.parse(content)):
+            self.heads[number] = (process, content)
+            return True
+        if kind == MAPS and b"\0" not in content:
+            self.maps[number] = content
+            return True
+        if kind == END:
+            self.summary = _json(content)
+        return kind == END and bool(self.summary)
+
+    def is_astray(self) -> bool:
+        """Has one the number of another process, or of none?"""
+        known = {(head.process, head.start_ns) for head, _ in self.heads.values()}
+        return len(known) < len(self.heads) or not {*self.blocks, *self.maps} <= {*self.heads}
+
+    def processes(self) -> list[Process]:
+        return [
+            Process(number, head, page, size=sum(stored for _, stored, _ in self.blocks[number]), frames=self.blocks[number],
+                    maps=self.maps.get(number, b""))
+            for number, (head, page) in sorted(self.heads.items())
+        ]  # fmt: skip
+
+
 def _read_file(path: Path, file: BinaryIO) -> Trace:
     head = file.read(HEADER.size)
     if len(head) < HEADER.size or not head.startswith(MAGIC):
@@ -272,11 +324,7 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
     version = HEADER.unpack(head)[1]
     if version != VERSION:
         raise Problem(f"{path}: format {version}, this masu reads {VERSION}")
-    # By process. What is known of one may come after its blocks, where the frame that was before them is damaged.
-    heads: dict[int, tuple[ProcessHead, bytes]] = {}
-    blocks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    maps: dict[int, bytes] = {}
-    summary, damage = {}, ""
+    frames, damage = _Frames(), ""
     while True:
         offset = file.tell()
         head = file.read(FRAME.size)
@@ -293,30 +341,10 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
         if len(data) < stored:
             damage = f"cut at byte {offset}"
             break
-        if zlib.crc32(data) != crc:
+        if zlib.crc32(data) != crc or not frames.take(kind, number, raw, data, offset + FRAME.size):
             damage = f"damaged at byte {offset}"
-            continue
-        if kind == BLOCKS:
-            blocks[number].append((offset + FRAME.size, stored, raw))
-            continue
-        content = _content(data, raw)
-        if content is None:
-            damage = f"damaged at byte {offset}"
-            continue
-        if kind == PROCESS:
-            process = ProcessHead.parse(content)
-            if process:
-                heads[number] = (process, content)
-        elif kind == MAPS:
-            maps[number] = content
-        elif kind == END:
-            summary = _json(content)
-            damage = damage if summary else f"damaged at byte {offset}"
-    if not summary and not damage:
+    if not damage and frames.is_astray():
+        damage = "a part has the number of another process"
+    if not frames.summary and not damage:
         damage = "masu record did not end"
-    found = [
-        Process(number, head, page, size=sum(stored for _, stored, _ in blocks[number]), frames=blocks[number],
-                maps=maps.get(number, b""))
-        for number, (head, page) in sorted(heads.items())
-    ]  # fmt: skip
-    return Trace(path, found, bool(summary), damage, summary)
+    return Trace(path, frames.processes(), bool(frames.summary), damage, frames.summary)
