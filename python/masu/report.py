@@ -7,6 +7,7 @@ import math
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from masu.compare import interruption
@@ -62,23 +63,18 @@ class Analysis:
     usable: dict[str, list[int]] = field(default_factory=dict)
     """For each allocator what it gives for each of data["sizes"]."""
 
-    def waste(self, name: str) -> float:
-        """Bytes beyond what was asked for, at the moment of most live bytes, as a part of those."""
-        asked = sum(size * live for size, _, _, live in self.data["sizes"] if live > 0)
-        lost = sum(
-            max(0, usable - size) * live
-            for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name])
-            if live > 0
-        )
-        return lost / asked if asked else 0.0
-
-    def waste_by_size(self, name: str) -> list[tuple[int, float]]:
-        """KiB lost at that moment, by size."""
+    def waste_by_size(self, name: str) -> list[tuple[int, int]]:
+        """Bytes beyond what was asked for, at the moment of most live bytes, by size."""
         return [
-            (size, max(0, usable - size) * live / 1024)
+            (size, max(0, usable - size) * live)
             for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name])
             if live > 0
         ]
+
+    def waste(self, name: str) -> float:
+        """All of them, as a part of what was asked for."""
+        asked = sum(size * live for size, _, _, live in self.data["sizes"] if live > 0)
+        return sum(lost for _, lost in self.waste_by_size(name)) / asked if asked else 0.0
 
 
 def analyse(trace: Trace, process: Process, folder: Path) -> Analysis:
@@ -236,6 +232,17 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
         axes.invert_yaxis()
         axes.set_xlabel("% added by size classes to what is live at the peak")
 
+    def wastes_by_size(axes) -> None:
+        for name in analysis.usable:
+            by_size = analysis.waste_by_size(name)
+            axes.step([max(size, 1) for size, _ in by_size], [n / 1024 for n in accumulate(lost for _, lost in by_size)],
+                      where="post", marker=".", label=name, linewidth=width.get(name, 1))  # fmt: skip
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda n, _: _bytes(int(n)))
+        axes.set_xlabel("blocks of up to so many bytes")
+        axes.set_ylabel("KiB added at the peak")
+        axes.legend(fontsize=8, frameon=False, ncols=2)
+
     def lifetimes(axes) -> None:
         lives = [n for n, _ in data["lifetimes"]]
         there = [b for b, n in enumerate(lives[:-1]) if n]
@@ -290,7 +297,10 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
             "Live bytes over time": plot(over_time, 2.6),
             **({"Resident memory in the replay, last round": plot(resident, 3.2)} if curves else {}),
             "Sizes": plot(sizes, 2.6),
-            "Lost to size classes": plot(wastes, 0.6 + 0.3 * len(analysis.usable)),
+            **({
+                "Lost to size classes": plot(wastes, 0.6 + 0.3 * len(analysis.usable)),
+                "Lost to size classes, by size": plot(wastes_by_size, 3.2),
+            } if analysis.usable else {}),
             "Lifetimes": plot(lifetimes, 2.6),
             **({"Time of single calls": plot(tails, 3.2)} if replayed.single else {}),
             **({"From thread to thread": plot(matrix, 4.5)} if len(data["handed"]) > 1 else {}),

@@ -145,7 +145,7 @@ def test_the_page_needs_no_network_and_the_advice_is_also_printed(pages):
     assert first.startswith("In the replay: Too few rounds to say")
     assert first.split(".")[0] in html.unescape(page)
     assert "From thread to thread" in page
-    assert page.count("<svg") >= 7
+    assert page.count("<svg") >= 8
 
 
 @pytest.mark.parametrize(("all_", "worth"), [(20_000, True), (40_000, False)])
@@ -155,6 +155,14 @@ def test_a_site_is_worth_a_form_by_its_part_of_all_allocations(all_, worth):
             "handed": 0, "life_ns": 1e9, "blocks_most": 9}  # fmt: skip
     found = report.Analysis({"sizes": [[48, 300, 0, 0], [64, all_ - 300, 0, 0]]}, [report.Site(site)])
     assert [gain.form for gain in report.gains(found, 10.0)] == ["pool"] * worth
+
+
+def test_waste_is_what_the_classes_of_an_allocator_add_to_what_is_live():
+    sizes = [[48, 9, 432, 2], [100, 9, 900, 10], [3000, 9, 27000, 0], [5000, 9, 45000, 1]]
+    found = report.Analysis({"sizes": sizes}, [], {"masu": [48, 112, 3072, 5120], "system": [56, 104, 3000, 5000]})
+    assert found.waste_by_size("masu") == [(48, 0), (100, 120), (5000, 120)]
+    assert found.waste("masu") == pytest.approx(240 / 6096)
+    assert found.waste("system") == pytest.approx(56 / 6096)
 
 
 def test_a_trace_that_is_none(masu, tmp_path):
