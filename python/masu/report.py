@@ -189,6 +189,12 @@ def most(sites: Sequence[Site]) -> list[Site]:
     return by_calls + [s for s in by_bytes if s not in by_calls]
 
 
+def thread_names(rows: int, threads: int) -> dict[int, str]:
+    """Of some rows of the matrix; where there are more threads, all that have none share the last."""
+    named = {row: str(row) for row in range(0, rows, 1 + rows // 12)}
+    return {**named, rows - 1: "others"} if threads > rows else named
+
+
 def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
     """One file without network."""
     from masu.measuring.plots import plot
@@ -257,9 +263,9 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
     def matrix(axes) -> None:
         most = max(n for row in data["handed"] for n in row)
         axes.imshow([[math.log10(n + 1) for n in row] for row in data["handed"]], cmap="Blues", aspect="equal")
-        ticks = range(0, len(data["handed"]), 1 + len(data["handed"]) // 12)
-        axes.set_xticks(ticks)
-        axes.set_yticks(ticks)
+        ticks = thread_names(len(data["handed"]), data["threads"])
+        axes.set_xticks(list(ticks), ticks.values())
+        axes.set_yticks(list(ticks), ticks.values())
         axes.set_xlabel("released by thread")
         axes.set_ylabel("taken by thread")
         if len(data["handed"]) <= 12:

@@ -165,6 +165,12 @@ def test_waste_is_what_the_classes_of_an_allocator_add_to_what_is_live():
     assert found.waste("system") == pytest.approx(56 / 6096)
 
 
+def test_the_last_row_of_many_threads_is_that_of_the_others():
+    assert report.thread_names(2, 2) == {0: "0", 1: "1"}
+    assert report.thread_names(33, 33)[30] == "30" and "others" not in report.thread_names(33, 33).values()
+    assert report.thread_names(33, 34)[32] == "others"
+
+
 def test_a_trace_that_is_none(masu, tmp_path):
     (tmp_path / "it").write_text("nothing")
     result = masu("report", tmp_path / "it")
