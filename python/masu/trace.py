@@ -97,16 +97,20 @@ class Writer:
     """Writes a trace file, frame by frame."""
 
     def __init__(self, path: Path, level: int = 3):
-        self.file: BinaryIO = path.open("wb")
-        self.file.write(HEADER.pack(MAGIC, VERSION, 0))
-        self.file.flush()
+        # Without a buffer: what a full disk has refused is not written once more when the file is closed.
+        self.file = path.open("wb", buffering=0)
+        self._write(HEADER.pack(MAGIC, VERSION, 0))
         self.compressor = zstandard.ZstdCompressor(level=level)
 
     def frame(self, kind: int, process: int, data: bytes) -> None:
         stored = self.compressor.compress(data)
         head = FRAME.pack(FRAME_MAGIC, kind, process, len(data), len(stored), zlib.crc32(stored))
-        self.file.write(head + stored)
-        self.file.flush()
+        self._write(head + stored)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self.file.write(left) :]
 
     def end(self, summary: dict) -> None:
         self.frame(END, 0, json_text(summary).encode())
