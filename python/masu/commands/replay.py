@@ -22,7 +22,7 @@ from masu.messages import MASU_FAILED, fail, say, warn
 @click.option("--think", is_flag=True, help="With the time that the program spent between its calls.")
 @click.option("--settle", "settle_s", type=click.FloatRange(0, 3600), default=2.0, show_default=True, metavar="SECONDS",
               help="So long after the end memory is looked at again.")  # fmt: skip
-@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most calls.")
+@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.option("--json", "json_file", type=ResultFile(), help="Write every figure there.")
 @click.argument("file", type=click.Path(path_type=Path))

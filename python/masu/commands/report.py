@@ -16,7 +16,7 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 @click.option("-o", "output", type=click.Path(path_type=Path), help="The page; else FILE.html.")
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
               help="So many rounds of the replay, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
-@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most calls.")
+@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.argument("file", type=click.Path(path_type=Path))
 def report(output, rounds, number, extra: tuple, file: Path) -> None:

@@ -21,7 +21,7 @@ from masu.messages import say, warn, writable_or_fail
 @click.option("--touch", type=click.Choice(("full", "first", "none")), default="full", show_default=True,
               help="What is written to each block: all of it, a byte of each page, or nothing.")  # fmt: skip
 @click.option("--think", is_flag=True, help="With the time that the program spent between its calls; purge_delay is tried as well.")
-@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most calls.")
+@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.argument("file", type=click.Path(path_type=Path))
 def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: Path) -> None:
     """Finds the size classes and options that fit the program that FILE was recorded of, measures by
