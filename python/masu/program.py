@@ -10,6 +10,7 @@ import stat
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOEXEC
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,6 +56,22 @@ def environment_at_start() -> dict:
     with open("/proc/self/environ", "rb") as file:
         entries = os.fsdecode(file.read()).split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def execute(path: str, words: list, environment: dict, how: Callable = os.execve):
+    """how: what starts it, with the file, its words and its environment."""
+    try:
+        return how(path, words, environment)
+    except OSError as error:
+        # A text without #! is a shell script, as for execvp(3) and every shell.
+        if error.errno != ENOEXEC or _is_elf(path):
+            raise
+        return how("/bin/sh", ["sh", path, *words[1:]], environment)
+
+
+def _is_elf(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == ELF_MAGIC
 
 
 def why_preload_fails(path: str, library: Path) -> str | None:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from masu.messages import Problem
+from masu.messages import CANNOT_EXECUTE, Problem
+from masu.program import NotRunnable, execute
 from masu.signals import passed_on
 from masu.trace import BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
 
@@ -174,11 +175,14 @@ def record(
         environment["MASU_RECORD_STACKS"] = "1"
 
     def start(in_child: Callable[[], object]) -> subprocess.Popen:
+        def popen(file: str, words: list[str], variables: dict[str, str]) -> subprocess.Popen:
+            return subprocess.Popen(words, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
+
         try:
-            return subprocess.Popen(arguments, executable=path, env=environment, close_fds=False, preexec_fn=in_child)
-        except OSError:
+            return execute(path, arguments, environment, popen)
+        except OSError as error:
             spool.rmdir()
-            raise
+            raise NotRunnable(f"{arguments[0]}: {error.strerror}", CANNOT_EXECUTE) from None
 
     began = time.monotonic()
     _adopt()

@@ -395,13 +395,20 @@ def test_a_program_sees_what_it_left_end(masu, tmp_path):
 
 
 def test_a_program_that_cannot_be_executed_leaves_nothing(masu, script, tmp_path):
-    trace, result = recorded(masu, tmp_path, script("echo no interpreter is named"))
-    assert result.returncode == 125
-    assert "Exec format error" in result.stderr
+    program = script("#!/no/such/interpreter\n")
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 126
+    assert "No such file" in result.stderr and result.stderr.count("\n") == 1
     assert not trace.exists()
     trace.write_bytes(b"of another run")
-    recorded(masu, tmp_path, script("echo no interpreter is named"))
+    recorded(masu, tmp_path, program)
     assert trace.read_bytes() == b"of another run"
+
+
+def test_a_script_without_interpreter_is_the_shells(masu, script, tmp_path):
+    trace, result = recorded(masu, tmp_path, script("echo $1\nexit 4\n"), "through")
+    assert (result.returncode, result.stdout) == (4, "through\n")
+    assert trace.exists()
 
 
 def test_realloc_of_one_thread_freed_by_another(masu, compile_program, tmp_path):
