@@ -72,6 +72,12 @@ def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypat
     assert "wall time" in said.out and "masu" in said.out
 
 
+def test_options_are_not_dropped_without_a_word(masu):
+    result = masu("compare", "-n", "1", "--", "true", env={"MASU_OPTIONS": "verbose"})
+    assert result.returncode == 0
+    assert "MASU_OPTIONS is not used" in " ".join(result.stderr.split())
+
+
 def test_an_allocator_that_answers_badly_is_used_with_a_warning(monkeypatch, capsys, library):
     monkeypatch.setattr(installed, "why_not", lambda allocator, *how: "" if how else "memory is not aligned")
     found = installed.usable(Path(library), (f"other={library}",))

@@ -103,9 +103,12 @@ def launcher() -> Path:
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
+OPTIONS = ("MASU_OPTIONS", "MASU_OPTIONS_FILE")
+
+
 def clean_environment(allocator: Allocator, extra: dict[str, str] | None = None) -> dict[str, str]:
     """This process's environment, with the allocator that is meant and no other."""
-    base = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MASU_OPTIONS", "MASU_OPTIONS_FILE")}
+    base = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", *OPTIONS)}
     return {**base, **(extra or {}), **allocator.environment()}
 
 
