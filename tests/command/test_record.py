@@ -103,7 +103,7 @@ def test_a_program_without_reading_the_manual(masu, tmp_path):
     assert f"try: masu replay {trace.name}" in " ".join(result.stderr.split())
     result = masu("replay", "-n", "2", "--settle", "0.1", trace.name, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    for word in ("malloc", "peak memory", "99.99 %", "The replay itself takes", "In the replay: "):
+    for word in ("malloc", "peak memory", "99.999 %", "0.1 s later", "The replay itself takes", "In the replay: "):
         assert word in result.stdout
 
 
@@ -203,6 +203,37 @@ def test_children_by_fork_and_by_exec_are_processes_of_the_trace(masu, tmp_path)
     assert len(known) == 3
     for process in known:
         assert summary(masu, trace, "--process", str(process))["calls"] > 1000
+
+
+def test_every_form_of_the_family(masu, compile_program, tmp_path):
+    program = compile_program(
+        r"""
+#include <malloc.h>
+#include <stdlib.h>
+void *_Znwm(size_t), *_Znam(size_t), *_ZnwmSt11align_val_t(size_t, size_t);
+void _ZdlPv(void *), _ZdaPv(void *), _ZdlPvm(void *, size_t), _ZdlPvSt11align_val_t(void *, size_t),
+  _ZdlPvmSt11align_val_t(void *, size_t, size_t);
+int main(void) {
+  for (int i = 0; i < 1000; i++) {
+    _ZdlPv(_Znwm(10));
+    _ZdaPv(_Znam(20));
+    _ZdlPvm(_Znwm(30), 30);
+    _ZdlPvSt11align_val_t(_ZnwmSt11align_val_t(40, 64), 64);
+    _ZdlPvmSt11align_val_t(_ZnwmSt11align_val_t(50, 64), 50, 64);
+    free(valloc(60));
+    free(reallocarray(malloc(1), 7, 10));
+  }
+  return 0;
+}
+""",
+        "-fno-builtin", "-lstdc++",
+    )  # fmt: skip
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 0, result.stderr
+    s = summary(masu, trace)
+    made = {"new": 3000, "new_aligned": 2000, "delete": 4000, "delete_sized": 1000, "aligned_alloc": 1000, "realloc": 1000}
+    assert {kind: s["by_kind"][kind] for kind in made} == made
+    assert not s["unknown_frees"] and not s["vanished"]
 
 
 def test_short_threads_and_signal_handlers(masu, compile_program, tmp_path):
@@ -598,6 +629,20 @@ def test_a_program_that_no_preload_reaches_is_told_apart(masu, own_malloc, tmp_p
 
 def test_so_is_a_setuid_program(masu, of_another_user, tmp_path):
     one_line(masu("record", "-o", tmp_path / "t", "--", of_another_user), "is setuid")
+
+
+def test_the_replay_itself_allocates_nothing_and_thinks_as_long_as_the_program(masu, compile_program, tmp_path):
+    program = compile_program(
+        "#include <stdlib.h>\n#include <unistd.h>\nint main(void) {\n"
+        "for (int i = 0; i < 20000; i++) { void *volatile p = malloc(1000); if (i == 10000) usleep(400000); } return 0; }\n",
+        "-fno-builtin",
+    )
+    trace, _ = recorded(masu, tmp_path, program)
+    found = traces.read(trace)
+    made = replay.plan(found, found.main(), tmp_path)
+    null, thought = (replay._once(made, [*replay._words(made, "none", think), "null"], SYSTEM).own for think in (False, True))
+    assert null["peak_rss_kib"] < 200  # of 20 MB that the program has
+    assert null["wall_s"] < 0.2 and 0.38 < thought["wall_s"] < 1
 
 
 def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):
