@@ -233,14 +233,17 @@ def read(path: Path) -> Trace:
     if folder == path and path.suffix == ".spool" and path.with_suffix("").is_file():
         path = path.with_suffix("")
     if path == folder:
-        return _read_spool(folder)
+        trace = _read_spool(folder)
+        if not trace.processes:
+            raise Problem(f"{folder}: a folder without a recording")
+        return trace
     try:
         with path.open("rb") as file:
             trace = _read_file(path, file)
     except OSError as error:
         raise Problem(f"{path}: {error.strerror}") from None
     if not trace.complete and folder.is_dir():
-        return _join(trace, _read_spool(folder))
+        trace = _join(trace, _read_spool(folder))
     if not trace.processes:
         raise Problem(f"{path}: nothing was recorded" + (f" ({trace.damage})" if trace.damage else ""))
     return trace
@@ -272,8 +275,6 @@ def _read_spool(folder: Path) -> Trace:
                 Process(len(processes), head, page, size=file.stat().st_blocks * 512, spool=file,
                         maps=maps.read_bytes() if maps.exists() else b"")
             )  # fmt: skip
-    if not processes:
-        raise Problem(f"{folder}: a folder without a recording")
     return Trace(path=folder, processes=processes, complete=False, damage="masu record did not end; read with what lay in its spool files")
 
 

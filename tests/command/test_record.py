@@ -373,6 +373,9 @@ def test_when_both_are_killed_the_spool_files_are_replayed(masu, tmp_path):
     s = summary(masu, trace)
     assert s["calls"] > 200000
     assert s["unknown_frees"] < 100 and s["vanished"] == 0
+    for file in Path(f"{trace}.spool").iterdir():  # as where all processes had been taken up whole
+        file.unlink()
+    assert "masu record did not end" in traces.read(trace).damage
     again = masu("record", "-o", trace, "--", "true")
     assert again.returncode == 125
     assert "is there already" in " ".join(again.stderr.split())
@@ -405,6 +408,36 @@ def test_a_program_without_a_file_descriptor_left_is_told_that_its_recording_end
     assert result.stderr.count("ends here: Too many open files") == 1
     result = masu("replay", "-n", "1", "--settle", "0", trace)
     assert "recording ended before the program: Too many open files" in " ".join(result.stderr.split())
+
+
+def test_processes_that_have_ended_are_taken_up_meanwhile(masu, tmp_path):
+    """Else a build of thousands would have them looked at, all of them, again and again."""
+    program = "for i in $(seq 100); do /bin/true; done; sleep 0.5; ls $MASU_RECORD/*.spool | wc -l"
+    trace, result = recorded(masu, tmp_path, "sh", "-c", program)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 20
+    found = traces.read(trace)
+    assert not found.damage and len(found.processes) == found.summary["processes"] >= 101
+    assert sum(p.name == "true" and p.head.ended and p.size > 0 for p in found.processes) == 100
+
+
+def test_a_process_of_a_namespace_is_recorded_to_its_end(masu, compile_program, tmp_path):
+    """Outside it has another number; by the one that it knows nothing may run there."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no right to make a namespace")
+    program = compile_program(
+        "#include <stdlib.h>\n#include <unistd.h>\nint main(void) {\n"
+        "for (int i = 0; i < 2000; i++) { void *volatile p = malloc(77); free(p); if (i % 400 == 0) usleep(100000); } return 0; }\n",
+        "-fno-builtin",
+    )
+    unused = next(n for n in range(30_000, 300, -10) if not any(Path(f"/proc/{n + k}").exists() for k in range(10)))
+    start = f"echo {unused} >/proc/sys/kernel/ns_last_pid; {program} & wait"
+    trace, result = recorded(masu, tmp_path, "unshare", "--pid", "--fork", "sh", "-c", start)
+    assert result.returncode == 0, result.stderr
+    found = traces.read(trace)
+    ours = next(p for p in found.processes if p.name == program.name)
+    assert unused < ours.head.process < unused + 10
+    assert replay.plan(found, ours, tmp_path).summary["by_kind"]["malloc"] >= 2000
 
 
 def test_what_a_program_leaves_behind_is_recorded_to_its_end(masu, compile_program, tmp_path):
