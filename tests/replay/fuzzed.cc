@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr unsigned SEEDS = 150;
+constexpr unsigned SEEDS = 100;
 
 // Three threads, one created by another, with every kind of record that is not a stack.
 std::string source() {
