@@ -386,6 +386,8 @@ static void print_stacks(const void *data, uint64_t length) {
   for (item i; m && merge_next(m, &i);)
     if (i.kind == ITEM_STACK)
       print_stack(i.record);
+  if (m)
+    merge_close(m);
   printf("}}\n");
 }
 

@@ -6,6 +6,8 @@ import math
 import os
 import random
 import re
+import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -52,7 +54,7 @@ FIGURES = (
 
 
 def _mean(curve: Sequence[tuple[float, float]]) -> float:
-    return float(np.mean([mib for _, mib in curve])) if curve else 0.0
+    return float(np.mean([mib for _, mib in curve])) if curve else math.nan
 
 
 @dataclass
@@ -67,10 +69,12 @@ class Comparison:
 
     @property
     def figures(self) -> list[Row]:
+        """Those that every run has: what ended before the first sample has no mean memory."""
         metric = [Row(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
         runs = {name: of for name, of in self.runs.items() if of}
         own = own_rows(runs) if runs and self.counted is FIGURES else []
-        return [*metric, *self.counted, *own]
+        counted = [f for f in self.counted if not any(math.isnan(v) for name in runs for v in self.values(name, f))]
+        return [*metric, *counted, *own]
 
     @property
     def rounds(self) -> int:
@@ -100,6 +104,12 @@ class Curve(threading.Thread):
         self.launcher = launcher
         self.start()
 
+    def end(self) -> None:
+        """Also of one that was never started: what was to be watched did not come so far."""
+        self.ended.set()
+        if self.is_alive():
+            self.join()
+
     def run(self) -> None:
         start, step = time.monotonic(), self.STEP_S
         while not self.ended.wait(step):
@@ -119,6 +129,22 @@ def _resident_mib(process: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def _input_mode() -> int:
+    """Of what masu itself was given to read; 0: nothing."""
+    return os.fstat(0).st_mode if sys.stdin else 0
+
+
+def own_input() -> Path:
+    """What each run reads: a file is opened anew, from its start."""
+    return Path("/proc/self/fd/0" if stat.S_ISREG(_input_mode()) else os.devnull)
+
+
+def input_is_lost() -> bool:
+    """What comes by a pipe can be read once only, so that no run gets it."""
+    mode = _input_mode()
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
 def check_ended_well(usage: Usage) -> None:
     if usage.status:
         how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
@@ -130,10 +156,9 @@ def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[st
     """Problem: the program failed."""
     curve = Curve()
     try:
-        usage = measure(list(command), allocator, timeout=3600, started=curve.watch)
+        usage = measure(list(command), allocator, timeout=3600, started=curve.watch, source=own_input())
     finally:
-        curve.ended.set()
-        curve.join()
+        curve.end()
     check_ended_well(usage)
     run = Run(usage, curve=curve.samples, own=own_figures(usage.output))
     if metric:
@@ -171,15 +196,17 @@ def compare(
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
     printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    # The pace is that of all runs so far: in the usual half minute there may be none.
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=math.inf) as progress:
         task = progress.add_task("warming up", total=1.0)
         try:
             while running and done < (rounds or MOST_ROUNDS):
-                for allocator in order.sample(running, len(running)):
+                turn = order.sample(running, len(running))
+                for place, allocator in enumerate(turn):
                     progress.update(
                         task,
                         description=f"round {done + 1}: {allocator.name}" if done >= 0 else f"warming up: {allocator.name}",
-                        completed=_part(done, rounds, time.monotonic() - start, seconds),
+                        completed=_part(done + 1 + place / len(turn), rounds, time.monotonic() - start, seconds),
                     )
                     try:
                         run = once(command, allocator, pattern)
@@ -208,9 +235,12 @@ def compare(
     return result
 
 
-def _part(done: int, rounds: int, used: float, seconds: float) -> float:
-    by_rounds = (done + 1) / ((rounds or MOST_ROUNDS) + 1)
-    return min(0.99, by_rounds if rounds else max(by_rounds, used / seconds))
+def _part(made: float, rounds: int, used: float, seconds: float) -> float:
+    """Of the rounds that there will be, the warm-up among them: as many as are asked for, else as fit the time at
+    the pace so far. `made` in `used` seconds, parts of one included."""
+    fit = made * seconds / used if used else math.inf
+    expected = rounds + 1 if rounds else min(max(fit, LEAST_ROUNDS + 1), MOST_ROUNDS + 1)
+    return min(0.99, made / expected)
 
 
 def _is_tight(c: Comparison) -> bool:
@@ -221,6 +251,11 @@ def _is_tight(c: Comparison) -> bool:
 
 
 # ---- What it says ----
+
+
+def interruption(c: Comparison) -> str:
+    """Of one that Ctrl-C ended; else empty."""
+    return f"interrupted after {c.rounds} round{'s' * (c.rounds != 1)}" if c.interrupted else ""
 
 
 def _gain(c: Comparison, name: str, figure: Row, base: str) -> tuple[float, bool]:

@@ -59,24 +59,28 @@ def page(c: Comparison, versions: dict[str, str]) -> str:
     from masu.measuring.plots import plot
 
     names = [name for name, runs in c.runs.items() if runs]
+    last = {name: c.runs[name][-1].curve for name in names if c.runs[name][-1].curve}
     rows = [(figure.label, [cells(c, name, figure) for name in names]) for figure in c.figures]
 
     def curves(axes) -> None:
-        for name in names:
-            curve = c.runs[name][-1].curve
-            if curve:
-                axes.plot(*zip(*curve), label=name, linewidth=2 if name == "masu" else 1)
+        for name, curve in last.items():
+            axes.plot(*zip(*curve), label=name, linewidth=2 if name == "masu" else 1)
         axes.set_xlabel("seconds")
         axes.set_ylabel("MiB resident")
         axes.legend(fontsize=8, frameon=False)
 
     def times(axes) -> None:
-        axes.boxplot([c.values(name, c.figures[0]) for name in reversed(names)], vert=False)
-        axes.set_yticks(range(1, len(names) + 1), list(reversed(names)))
+        for place, name in enumerate(names):
+            values = c.values(name, c.figures[0])
+            (rounds,) = axes.plot(values, [place] * len(values), "o", alpha=0.4)
+            axes.plot(statistics.estimate(values).median, place, "|", color=rounds.get_color(), markersize=18, markeredgewidth=2)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel(f"{c.figures[0].label} {c.figures[0].unit}")
 
     return render(
         "comparison.html",
         command=shlex.join(c.command), rounds=c.rounds, names=names, versions=versions, rows=rows,
-        ratios=ratios(c), advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)), curves=plot(curves, 3.4),
+        ratios=ratios(c), advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)),
+        curves=plot(curves, 3.4) if last else "",
     )  # fmt: skip

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from masu.measuring.answers import why_not
-from masu.measuring.measure import SYSTEM, Allocator
-from masu.messages import Problem, warn
+from masu.measuring.measure import OPTIONS, SYSTEM, Allocator
+from masu.messages import Problem, say, warn
 
 # Name, and the libraries that packages install it as; of those that are there the first.
 KNOWN = {
@@ -100,11 +100,19 @@ def allocators(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
 
 
 def usable(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
-    """Those that can be used; a warning for each that can't."""
+    """Those that can be used; a warning for each that can't, or not as it should."""
     found = allocators(masu, extra)
     for f in found:
         if f.wrong:
             warn(f"{f.name} is left out: {f.wrong}")
+        elif f.flaw:
+            warn(f"{f.name} answers, but {f.flaw}")
+    for name in OPTIONS:
+        if os.environ.get(name):
+            warn(f"{name} is not used: masu is measured with its defaults")
+    if len(found) == 2:
+        say("no other allocator on this machine; Debian has libjemalloc2, libmimalloc2.0 and libtcmalloc-minimal4, "
+            "and --with NAME=LIBRARY takes any")  # fmt: skip
     return [f for f in found if not f.wrong]
 
 

@@ -42,7 +42,7 @@ def writable_or_fail(path: Path) -> None:
 
 @contextlib.contextmanager
 def failures_said(command: str) -> Iterator[None]:
-    """What goes wrong inside ends the command: with one line, or, by Ctrl-C, with none."""
+    """What goes wrong inside ends the command, with one line; so does Ctrl-C."""
     try:
         yield
     except Problem as problem:
@@ -53,6 +53,7 @@ def failures_said(command: str) -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         fail(f"{command}: {where}{error.strerror or error}", MASU_FAILED)
     except KeyboardInterrupt:
+        say(f"{command}: interrupted")
         raise SystemExit(130) from None
 
 

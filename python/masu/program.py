@@ -4,9 +4,13 @@ LD_PRELOAD will reach it."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOEXEC
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +18,7 @@ from masu.messages import CANNOT_EXECUTE, NOT_FOUND, fail
 
 ELF_MAGIC = b"\x7fELF"
 PT_INTERP = 3
+SHT_DYNSYM = 11
 
 
 class NotRunnable(Exception):
@@ -53,17 +58,35 @@ def environment_at_start() -> dict:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
+def execute(path: str, words: list, environment: dict, how: Callable = os.execve):
+    """how: what starts it, with the file, its words and its environment."""
+    try:
+        return how(path, words, environment)
+    except OSError as error:
+        # A text without #! is a shell script, as for execvp(3) and every shell.
+        if error.errno != ENOEXEC or _is_elf(path):
+            raise
+        return how("/bin/sh", ["sh", path, *words[1:]], environment)
+
+
+def _is_elf(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == ELF_MAGIC
+
+
 def why_preload_fails(path: str, library: Path) -> str | None:
     """Why LD_PRELOAD would have no effect on this program, or None."""
     try:
         path = _follow_interpreters(path)
         elf, ours = _read_elf(path), _read_elf(library)
-    except (OSError, ValueError):
-        return None  # not readable or not ELF: let the system decide
+    except (OSError, ValueError, OverflowError, MemoryError):
+        return None  # not readable, not ELF or damaged: let the system decide
     if elf.machine != ours.machine:
         return f"{path} is for another kind of processor than masu"
     if not elf.has_interpreter and not os.path.basename(path).startswith("ld-"):
         return f"{path} is statically linked"
+    if elf.has_interpreter and elf.has_malloc:
+        return f"{path} has its own malloc"
     return _why_secure(path)
 
 
@@ -89,6 +112,7 @@ def _follow_interpreters(path: str) -> str:
 class _Elf:
     machine: tuple  # (64 bits?, little endian?, processor)
     has_interpreter: bool  # a dynamic linker, which reads LD_PRELOAD
+    has_malloc: bool  # of its own, which is found before a preloaded one
 
 
 def _read_elf(path: str | Path) -> _Elf:
@@ -97,7 +121,7 @@ def _read_elf(path: str | Path) -> _Elf:
 
 
 def _parse_elf(file: BinaryIO) -> _Elf:
-    ident = file.read(64)
+    ident = file.read(64)  # the header, as much as any kind has
     if ident[:4] != ELF_MAGIC or len(ident) < 52 or ident[4] not in (1, 2) or ident[5] not in (1, 2):
         raise ValueError("not ELF")
     wide, little = ident[4] == 2, ident[5] == 1
@@ -113,7 +137,34 @@ def _parse_elf(file: BinaryIO) -> _Elf:
     file.seek(table)
     headers = file.read(entry_size * entries)
     types = [number(i * entry_size, 4, headers) for i in range(entries)]
-    return _Elf((wide, little, number(18, 2)), PT_INTERP in types)
+    return _Elf((wide, little, number(18, 2)), PT_INTERP in types, _defines(b"malloc", file, ident, number))
+
+
+def _defines(name: bytes, file: BinaryIO, ident: bytes, number: Callable[..., int]) -> bool:
+    """Is it among the dynamic symbols that are defined? number: (offset, size, data) as in _parse_elf."""
+    wide = ident[4] == 2
+
+    def content(section: bytes) -> bytes:
+        file.seek(number(24, 8, section) if wide else number(16, 4, section))
+        return file.read(number(32, 8, section) if wide else number(20, 4, section))
+
+    table, entry_size, entries = (
+        (number(40, 8), number(58, 2), number(60, 2))
+        if wide
+        else (number(32, 4), number(46, 2), number(48, 2))
+    )
+    file.seek(table)
+    sections = [file.read(entry_size) for _ in range(entries)]
+    symbol = struct.Struct("<>"[ident[5] - 1] + ("IBBHQQ" if wide else "IIIBBH"))
+    for section in sections:
+        link = number(40 if wide else 24, 4, section)
+        if number(4, 4, section) == SHT_DYNSYM and link < entries:
+            # A name may be the end of a longer one.
+            named = {m.start() for m in re.finditer(re.escape(name) + b"\0", content(sections[link]))}
+            symbols = content(section)
+            whole = symbols[: len(symbols) // symbol.size * symbol.size]
+            return any(s[0] in named and s[3 if wide else 5] for s in symbol.iter_unpack(whole))
+    return False
 
 
 def _why_secure(path: str) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import itertools
 import mmap
 import os
 import shutil
@@ -15,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from masu.messages import Problem
+from masu.messages import CANNOT_EXECUTE, Problem
+from masu.program import NotRunnable, execute
 from masu.signals import passed_on
 from masu.trace import BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
 
@@ -48,23 +51,33 @@ class Collector:
     def __init__(self, folder: Path, writer: Writer):
         self.folder, self.writer = folder, writer
         self.spools: dict[Path, Spool] = {}
+        self.numbers = itertools.count()
+        self.processes = 0
 
     def collect(self, last: bool = False) -> None:
         """last: nobody writes any more, so also what is not full."""
         for path in sorted(self.folder.glob("*.spool")):
-            spool = self.spools.setdefault(path, Spool(path, len(self.spools)))
+            if path not in self.spools:
+                self.spools[path] = Spool(path, next(self.numbers))
+            spool = self.spools[path]
+            over = last or _is_over(spool)  # before it is read: then that was all
             with path.open("r+b") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size >= PAGE:
                     with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
-                        self._take(spool, file.fileno(), data, last)
-            if last:
+                        self._take(spool, file.fileno(), data, over)
+            if over:
                 self._maps(spool)
+            if over and not last:  # a build has thousands: those that have ended are not looked at again
+                del self.spools[path]
+                path.unlink()
+                path.with_suffix(".maps").unlink(missing_ok=True)
 
     def _take(self, spool: Spool, file: int, data: mmap.mmap, last: bool) -> None:
         head = ProcessHead.parse(data[:PAGE])
         if not head:
             return
+        self.processes += spool.head is None
         if spool.head is None or last:
             self.writer.frame(PROCESS, spool.number, data[:PAGE])
         spool.head = head
@@ -110,6 +123,19 @@ class Collector:
         maps = file.read_bytes() if file.exists() else spool.maps
         if maps and spool.head:
             self.writer.frame(MAPS, spool.number, maps)
+
+
+def _is_over(spool: Spool) -> bool:
+    """Has its process ended? That has another number in a namespace of its own, so that the kernel is asked as well:
+    it gives no lease of a file that somebody has open for writing, or mapped."""
+    if not spool.head or Path(f"/proc/{spool.head.process}").exists():
+        return False
+    with spool.path.open("rb") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError:  # or here it gives none at all
+            return False
+    return True
 
 
 def _maps_of(process: int) -> bytes:
@@ -174,11 +200,14 @@ def record(
         environment["MASU_RECORD_STACKS"] = "1"
 
     def start(in_child: Callable[[], object]) -> subprocess.Popen:
+        def popen(file: str, words: list[str], variables: dict[str, str]) -> subprocess.Popen:
+            return subprocess.Popen(words, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
+
         try:
-            return subprocess.Popen(arguments, executable=path, env=environment, close_fds=False, preexec_fn=in_child)
-        except OSError:
+            return execute(path, arguments, environment, popen)
+        except OSError as error:
             spool.rmdir()
-            raise
+            raise NotRunnable(f"{arguments[0]}: {error.strerror}", CANNOT_EXECUTE) from None
 
     began = time.monotonic()
     _adopt()
@@ -194,13 +223,12 @@ def record(
             collector.collect()
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
-            heads = [s.head for s in collector.spools.values() if s.head]
-            collector.writer.end({"processes": len(heads), "status": program.returncode, "seconds": seconds})
+            collector.writer.end({"processes": collector.processes, "status": program.returncode, "seconds": seconds})
         except OSError as error:
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
         _remove(spool)
-    return Recorded(program.returncode, len(heads), output.stat().st_size)
+    return Recorded(program.returncode, collector.processes, output.stat().st_size)
 
 
 def _remove(spool: Path) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from masu.compare import Comparison, Run, check_ended_well, compare
+from masu.compare import Comparison, Run, advice, check_ended_well, compare
 from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.measuring.rounds import Row, own_figures, shown
 from masu.messages import Problem
@@ -184,26 +184,30 @@ def replay(
 ) -> Replayed:
     """Ctrl-C ends it with the rounds that were measured. touch: of TOUCHES, or AUTO."""
     if touch == AUTO:
-        touch = _fitting_touch(made)
+        with console.status("what the program can have written"):
+            touch = _fitting_touch(made)
     words = _words(made, touch, think)
-    null_s = statistics.median(_once(made, [*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
+    with console.status("the replay itself"):
+        null_s = statistics.median(_once(made, [*words, "null"], SYSTEM).own["wall_s"] for _ in range(1 if think else PREDICTION_ROUNDS))
     result = rounds_on(made, allocators, console, rounds=rounds, touch=touch, think=think, seconds=seconds)
     single = {}
     for allocator in allocators:
         if result.interrupted or not result.runs.get(allocator.name):
             continue
         try:
-            single[allocator.name] = _once(made, [*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator, settle_s).own
+            with console.status(f"single calls: {allocator.name}"):
+                single[allocator.name] = _once(made, [*words, "latency", f"settle={settle_s * 1000:.0f}"], allocator, settle_s).own
         except Problem as problem:
             result.failed[allocator.name] = str(problem)
         except KeyboardInterrupt:
-            break
+            result.interrupted = True
     times, peaks, why = {}, {}, ""
     try:
         if not result.interrupted:
-            times, peaks = _predicted(result, made, words, null_s)
+            with console.status("what that means for the program"):
+                times, peaks = _predicted(result, made, words, null_s)
     except KeyboardInterrupt:
-        pass
+        result.interrupted = True
     except Problem as problem:
         why = str(problem)
     return Replayed(result, single, settle_s, null_s, made.summary, touch, {} if think else times, peaks, why)
@@ -263,7 +267,16 @@ def described(r: Replayed) -> str:
     return "; ".join(parts)
 
 
-def prediction(r: Replayed) -> str:
+def touched(r: Replayed) -> str:
+    return f"Of each block {TOUCHES[r.touch]} written."
+
+
+def advised(r: Replayed) -> str:
+    """It judges the calls alone; what they are in the program is the prediction's."""
+    return f"In the replay: {advice(r.comparison)}"
+
+
+def prediction(r: Replayed) -> list[str]:
     """A line each on time and memory of the program itself, or why there are none; empty where nothing is known."""
     lines = [f"No prediction of the program itself: {r.unpredicted}"] * bool(r.unpredicted)
     for what, values in (("time", r.predicted_s), ("peak memory", r.predicted_peak_kib)):
@@ -271,8 +284,8 @@ def prediction(r: Replayed) -> str:
         others = sorted((value / system, name) for name, value in values.items() if system and name != SYSTEM.name)
         if others:
             ratios = ", ".join(f"{name} {ratio:.2f}" for ratio, name in others)
-            lines.append(f"Predicted {what} of the program, where it was recorded, to that on the system's allocator: {ratios}")
-    return "\n".join(lines)
+            lines.append(f"Predicted {what} of the program, if this machine recorded it, to that on the system's allocator: {ratios}")
+    return lines
 
 
 def as_json(r: Replayed) -> dict:

@@ -7,13 +7,14 @@ import math
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
+from masu.compare import interruption
 from masu.measuring.measure import Allocator, clean_environment
-from masu.compare import advice
 from masu.messages import Problem
 from masu.pages import render
-from masu.replay import Replayed, program
+from masu.replay import Replayed, advised, described, prediction, program, touched
 from masu.symbols import Symbols, mappings
 from masu.trace import Process, Trace
 
@@ -62,23 +63,18 @@ class Analysis:
     usable: dict[str, list[int]] = field(default_factory=dict)
     """For each allocator what it gives for each of data["sizes"]."""
 
-    def waste(self, name: str) -> float:
-        """Bytes beyond what was asked for, at the moment of most live bytes, as a part of those."""
-        asked = sum(size * live for size, _, _, live in self.data["sizes"] if live > 0)
-        lost = sum(
-            max(0, usable - size) * live
-            for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name])
-            if live > 0
-        )
-        return lost / asked if asked else 0.0
-
-    def waste_by_size(self, name: str) -> list[tuple[int, float]]:
-        """KiB lost at that moment, by size."""
+    def waste_by_size(self, name: str) -> list[tuple[int, int]]:
+        """Bytes beyond what was asked for, at the moment of most live bytes, by size."""
         return [
-            (size, max(0, usable - size) * live / 1024)
+            (size, max(0, usable - size) * live)
             for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name])
             if live > 0
         ]
+
+    def waste(self, name: str) -> float:
+        """All of them, as a part of what was asked for."""
+        asked = sum(size * live for size, _, _, live in self.data["sizes"] if live > 0)
+        return sum(lost for _, lost in self.waste_by_size(name)) / asked if asked else 0.0
 
 
 def analyse(trace: Trace, process: Process, folder: Path) -> Analysis:
@@ -138,7 +134,7 @@ def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
 
 
 def pair_ns(replayed: Replayed, name: str) -> float:
-    """An allocation and a release on that allocator, by the medians."""
+    """An allocation and a release on that allocator, by the medians; 0: not measured."""
     calls = replayed.single.get(name, {}).get("calls", {})
 
     def middle(kinds: Sequence[str]) -> float:
@@ -153,7 +149,7 @@ def pair_ns(replayed: Replayed, name: str) -> float:
 
 def sentences(analysis: Analysis, replayed: Replayed, options: dict[str, str]) -> list[str]:
     """The first says which allocator; `options` names the allocators that are masu with options."""
-    said = [advice(replayed.comparison)]
+    said = [advised(replayed), *prediction(replayed)]
     c = replayed.comparison
     time, memory = c.figures[0], next(f for f in c.figures if f.label == "peak memory")
     for name, text in options.items():
@@ -182,15 +178,31 @@ def duration(seconds: float) -> str:
 
 # ---- The page ----
 
+SITES = 20
+"""So many are shown by calls, and as many by bytes."""
 
-def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
+
+def most(sites: Sequence[Site]) -> list[Site]:
+    """Those with most calls, then those with most bytes at the peak that are not among them."""
+    by_calls = sorted(sites, key=lambda s: -s.figures["taken"])[:SITES]
+    by_bytes = sorted((s for s in sites if s.figures["at_peak"]), key=lambda s: -s.figures["at_peak"])[:SITES]
+    return by_calls + [s for s in by_bytes if s not in by_calls]
+
+
+def thread_names(rows: int, threads: int) -> dict[int, str]:
+    """Of some rows of the matrix; where there are more threads, all that have none share the last."""
+    named = {row: str(row) for row in range(0, rows, 1 + rows // 12)}
+    return {**named, rows - 1: "others"} if threads > rows else named
+
+
+def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
     """One file without network."""
     from masu.measuring.plots import plot
-    from masu.measuring.rounds import shown
     from masu.comparison import cells, ratios
 
     c, data = replayed.comparison, analysis.data
     names = [name for name, runs in c.runs.items() if runs]
+    curves = {name: c.runs[name][-1].own["curve"] for name in names if c.runs[name][-1].own["curve"]}
     width = {name: 2.0 if name == "masu" else 1.0 for name in names}
 
     def over_time(axes) -> None:
@@ -199,14 +211,10 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
         axes.set_ylabel("MiB live")
 
     def resident(axes) -> None:
-        live = None
-        for name in names:
-            curve = c.runs[name][-1].own["curve"]
-            if curve:
-                time, rss, live = zip(*curve)
-                axes.plot(time, [k / 1024 for k in rss], label=name, linewidth=width[name])
-        if live:
-            axes.fill_between(time, [k / 1024 for k in live], color="#dddddd", label="live bytes")
+        for name, curve in curves.items():
+            time, rss, live = zip(*curve)
+            axes.plot(time, [k / 1024 for k in rss], label=name, linewidth=width[name])
+        axes.fill_between(time, [k / 1024 for k in live], color="#dddddd", label="live bytes")
         axes.set_xlabel("seconds of the replay")
         axes.set_ylabel("MiB resident")
         axes.legend(fontsize=8, frameon=False, ncols=2)
@@ -230,6 +238,17 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
         axes.invert_yaxis()
         axes.set_xlabel("% added by size classes to what is live at the peak")
 
+    def wastes_by_size(axes) -> None:
+        for name in analysis.usable:
+            by_size = analysis.waste_by_size(name)
+            axes.step([max(size, 1) for size, _ in by_size], [n / 1024 for n in accumulate(lost for _, lost in by_size)],
+                      where="post", marker=".", label=name, linewidth=width.get(name, 1))  # fmt: skip
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda n, _: _bytes(int(n)))
+        axes.set_xlabel("blocks of up to so many bytes")
+        axes.set_ylabel("KiB added at the peak")
+        axes.legend(fontsize=8, frameon=False, ncols=2)
+
     def lifetimes(axes) -> None:
         lives = [n for n, _ in data["lifetimes"]]
         there = [b for b, n in enumerate(lives[:-1]) if n]
@@ -244,9 +263,9 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
     def matrix(axes) -> None:
         most = max(n for row in data["handed"] for n in row)
         axes.imshow([[math.log10(n + 1) for n in row] for row in data["handed"]], cmap="Blues", aspect="equal")
-        ticks = range(0, len(data["handed"]), 1 + len(data["handed"]) // 12)
-        axes.set_xticks(ticks)
-        axes.set_yticks(ticks)
+        ticks = thread_names(len(data["handed"]), data["threads"])
+        axes.set_xticks(list(ticks), ticks.values())
+        axes.set_yticks(list(ticks), ticks.values())
         axes.set_xlabel("released by thread")
         axes.set_ylabel("taken by thread")
         if len(data["handed"]) <= 12:
@@ -262,8 +281,6 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
             for kind, figures in own["calls"].items():
                 kinds[kind] = figures["count"]
         points = ("p50", "p90", "p99", "p999", "p9999", "p99999", "worst")
-        if not kinds:  # ended by Ctrl-C before
-            return
         most = max(kinds, key=kinds.__getitem__)
         for name, own in replayed.single.items():
             figures = own["calls"].get(most)
@@ -277,17 +294,21 @@ def page(file: Path, process: Process, analysis: Analysis, replayed: Replayed, v
     rows = [(figure.label, [cells(c, name, figure) for name in names]) for figure in c.figures]
     return render(
         "report.html",
-        file=file.name, command=" ".join(process.head.command), process=process.head.process, data=data,
-        advice=sentences(analysis, replayed, options), gains=gained[:20], sites=analysis.sites[:40], names=names, versions=versions,
-        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, shown=shown, own_s=replayed.own_s,
+        file=trace.path.name, damage=trace.damage, command=" ".join(process.head.command), process=process.head.process, data=data,
+        described=described(replayed), touched=touched(replayed), interruption=interruption(c),
+        advice=sentences(analysis, replayed, options), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
+        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),
         plots={
             "Live bytes over time": plot(over_time, 2.6),
-            "Resident memory in the replay, last round": plot(resident, 3.2),
+            **({"Resident memory in the replay, last round": plot(resident, 3.2)} if curves else {}),
             "Sizes": plot(sizes, 2.6),
-            "Lost to size classes": plot(wastes, 0.6 + 0.3 * len(analysis.usable)),
+            **({
+                "Lost to size classes": plot(wastes, 0.6 + 0.3 * len(analysis.usable)),
+                "Lost to size classes, by size": plot(wastes_by_size, 3.2),
+            } if analysis.usable else {}),
             "Lifetimes": plot(lifetimes, 2.6),
-            "Time of single calls": plot(tails, 3.2),
+            **({"Time of single calls": plot(tails, 3.2)} if replayed.single else {}),
             **({"From thread to thread": plot(matrix, 4.5)} if len(data["handed"]) > 1 else {}),
         },
     )  # fmt: skip

@@ -97,16 +97,20 @@ class Writer:
     """Writes a trace file, frame by frame."""
 
     def __init__(self, path: Path, level: int = 3):
-        self.file: BinaryIO = path.open("wb")
-        self.file.write(HEADER.pack(MAGIC, VERSION, 0))
-        self.file.flush()
+        # Without a buffer: what a full disk has refused is not written once more when the file is closed.
+        self.file = path.open("wb", buffering=0)
+        self._write(HEADER.pack(MAGIC, VERSION, 0))
         self.compressor = zstandard.ZstdCompressor(level=level)
 
     def frame(self, kind: int, process: int, data: bytes) -> None:
         stored = self.compressor.compress(data)
         head = FRAME.pack(FRAME_MAGIC, kind, process, len(data), len(stored), zlib.crc32(stored))
-        self.file.write(head + stored)
-        self.file.flush()
+        self._write(head + stored)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self.file.write(left) :]
 
     def end(self, summary: dict) -> None:
         self.frame(END, 0, json_text(summary).encode())
@@ -119,10 +123,18 @@ class Writer:
 # ---- Reading ----
 
 
+def _length(stored: bytes) -> int:
+    """Of what was compressed; -1: it doesn't say, or is damaged."""
+    try:
+        return zstandard.frame_content_size(stored)
+    except zstandard.ZstdError:
+        return -1
+
+
 def _content(stored: bytes, raw: int) -> bytes | None:
     """What was compressed, which has that length; None: it is damaged."""
     try:
-        if raw > MOST_RAW or zstandard.frame_content_size(stored) != raw:
+        if raw > MOST_RAW or _length(stored) != raw:
             return None
         return zstandard.ZstdDecompressor().decompress(stored, max_output_size=MOST_RAW)
     except (zstandard.ZstdError, MemoryError):
@@ -133,7 +145,7 @@ def _json(text: bytes) -> dict:
     """Empty: it is no object."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -221,14 +233,17 @@ def read(path: Path) -> Trace:
     if folder == path and path.suffix == ".spool" and path.with_suffix("").is_file():
         path = path.with_suffix("")
     if path == folder:
-        return _read_spool(folder)
+        trace = _read_spool(folder)
+        if not trace.processes:
+            raise Problem(f"{folder}: a folder without a recording")
+        return trace
     try:
         with path.open("rb") as file:
             trace = _read_file(path, file)
     except OSError as error:
         raise Problem(f"{path}: {error.strerror}") from None
     if not trace.complete and folder.is_dir():
-        return _join(trace, _read_spool(folder))
+        trace = _join(trace, _read_spool(folder))
     if not trace.processes:
         raise Problem(f"{path}: nothing was recorded" + (f" ({trace.damage})" if trace.damage else ""))
     return trace
@@ -260,9 +275,51 @@ def _read_spool(folder: Path) -> Trace:
                 Process(len(processes), head, page, size=file.stat().st_blocks * 512, spool=file,
                         maps=maps.read_bytes() if maps.exists() else b"")
             )  # fmt: skip
-    if not processes:
-        raise Problem(f"{folder}: a folder without a recording")
     return Trace(path=folder, processes=processes, complete=False, damage="masu record did not end; read with what lay in its spool files")
+
+
+@dataclass
+class _Frames:
+    """What the frames of a trace file say, by the number of the process. What is known of one may come after its
+    blocks, where the frame that was before them is damaged."""
+
+    heads: dict[int, tuple[ProcessHead, bytes]] = field(default_factory=dict)
+    blocks: dict[int, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    maps: dict[int, bytes] = field(default_factory=dict)
+    summary: dict = field(default_factory=dict)
+
+    def take(self, kind: int, number: int, raw: int, stored: bytes, at: int) -> bool:
+        """False: it is damaged. The CRC covers what is stored, at offset `at`, and not the head with the rest, so
+        that those are checked against it."""
+        if kind == BLOCKS:
+            sound = raw % PAGE == 0 and _length(stored) == raw
+            if sound:
+                self.blocks[number].append((at, len(stored), raw))
+            return sound
+        content = _content(stored, raw)
+        if content is None:
+            return False
+        if kind == PROCESS and (process := ProcessHead.parse(content)):
+            self.heads[number] = (process, content)
+            return True
+        if kind == MAPS and b"\0" not in content:
+            self.maps[number] = content
+            return True
+        if kind == END:
+            self.summary = _json(content)
+        return kind == END and bool(self.summary)
+
+    def is_astray(self) -> bool:
+        """Has one the number of another process, or of none?"""
+        known = {(head.process, head.start_ns) for head, _ in self.heads.values()}
+        return len(known) < len(self.heads) or not {*self.blocks, *self.maps} <= {*self.heads}
+
+    def processes(self) -> list[Process]:
+        return [
+            Process(number, head, page, size=sum(stored for _, stored, _ in self.blocks[number]), frames=self.blocks[number],
+                    maps=self.maps.get(number, b""))
+            for number, (head, page) in sorted(self.heads.items())
+        ]  # fmt: skip
 
 
 def _read_file(path: Path, file: BinaryIO) -> Trace:
@@ -272,11 +329,7 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
     version = HEADER.unpack(head)[1]
     if version != VERSION:
         raise Problem(f"{path}: format {version}, this masu reads {VERSION}")
-    # By process. What is known of one may come after its blocks, where the frame that was before them is damaged.
-    heads: dict[int, tuple[ProcessHead, bytes]] = {}
-    blocks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    maps: dict[int, bytes] = {}
-    summary, damage = {}, ""
+    frames, damage = _Frames(), ""
     while True:
         offset = file.tell()
         head = file.read(FRAME.size)
@@ -293,30 +346,10 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
         if len(data) < stored:
             damage = f"cut at byte {offset}"
             break
-        if zlib.crc32(data) != crc:
+        if zlib.crc32(data) != crc or not frames.take(kind, number, raw, data, offset + FRAME.size):
             damage = f"damaged at byte {offset}"
-            continue
-        if kind == BLOCKS:
-            blocks[number].append((offset + FRAME.size, stored, raw))
-            continue
-        content = _content(data, raw)
-        if content is None:
-            damage = f"damaged at byte {offset}"
-            continue
-        if kind == PROCESS:
-            process = ProcessHead.parse(content)
-            if process:
-                heads[number] = (process, content)
-        elif kind == MAPS:
-            maps[number] = content
-        elif kind == END:
-            summary = _json(content)
-            damage = damage if summary else f"damaged at byte {offset}"
-    if not summary and not damage:
+    if not damage and frames.is_astray():
+        damage = "a part has the number of another process"
+    if not frames.summary and not damage:
         damage = "masu record did not end"
-    found = [
-        Process(number, head, page, size=sum(stored for _, stored, _ in blocks[number]), frames=blocks[number],
-                maps=maps.get(number, b""))
-        for number, (head, page) in sorted(heads.items())
-    ]  # fmt: skip
-    return Trace(path, found, bool(summary), damage, summary)
+    return Trace(path, frames.processes(), bool(frames.summary), damage, frames.summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -143,8 +143,6 @@ class Tuned:
     settings: Settings
     comparison: Comparison | None
     """Of the default settings and these, in rounds of their own; None: nothing was better."""
-    tried: list[tuple[Settings, Estimate]] = field(default_factory=list)
-    """With the ratio of the figure that is tuned for to that without."""
 
 
 def _figure(c: Comparison, label: str) -> Row:
@@ -186,9 +184,11 @@ def search(
     rounds: Callable[[Sequence[Allocator]], Comparison],
     library: Path,
     folder: Path,
+    tell: Callable[[str, Estimate], None],
 ) -> Tuned:
     """Keeps the best of what is better than what there is, as long as there is any; then measures all
-    that was kept anew, beside the default settings. `rounds` replays on each allocator."""
+    that was kept anew, beside the default settings. `rounds` replays on each allocator; `tell` is told
+    at once what was tried, and the ratio of the figure that is tuned for to that without."""
 
     def masu_with(name: str, settings: Settings) -> Allocator:
         if not settings:
@@ -199,14 +199,16 @@ def search(
 
     tuned, left = Tuned(Settings(), None), list(options)
     while left:
-        c = _checked(rounds([masu_with(BEFORE, tuned.settings), *(masu_with(str(i), tuned.settings | o) for i, o in enumerate(left))]))
-        judged = {i: judge(c, str(i), BEFORE, goal, think) for i in range(len(left))}
+        named = {o.names(): o for o in left}
+        c = _checked(rounds([masu_with(BEFORE, tuned.settings), *(masu_with(n, tuned.settings | o) for n, o in named.items())]))
+        judged = {n: judge(c, n, BEFORE, goal, think) for n in named}
         label = "time" if goal == "time" else "peak memory"
-        tuned.tried += [(o, judged[i] or c.ratio(str(i), _figure(c, label), BEFORE)) for i, o in enumerate(left)]
-        good = {i: r.median for i, r in judged.items() if r}
+        for n, r in judged.items():
+            tell(n, r or c.ratio(n, _figure(c, label), BEFORE))
+        good = {n: r.median for n, r in judged.items() if r}
         if not good:
             break
-        kept = left[min(good, key=good.__getitem__)]
+        kept = named[min(good, key=good.__getitem__)]
         tuned.settings |= kept
         names = {name for name, _ in kept.options}
         left = [o for o in left if o is not kept and not names & {name for name, _ in o.options}]

@@ -65,6 +65,30 @@ def compile_program(tmp_path_factory):
     return compile_
 
 
+@pytest.fixture(scope="session")
+def own_malloc(compile_program):
+    """A program that has a malloc of its own and ends with 3."""
+    return compile_program(
+        "#include <stddef.h>\nstatic char pool[1 << 20]; static size_t used;\n"
+        "void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~15ul; return p; }\n"
+        "void free(void *p) { (void)p; }\n"
+        "int main(void) { for (int i = 0; i < 100; i++) free(malloc(100)); return 3; }\n",
+        "-fno-builtin",
+    )
+
+
+@pytest.fixture
+def of_another_user(compile_program):
+    """A program that gains rights as it starts."""
+    program = compile_program("int main(void) { return 4; }")
+    try:
+        shutil.chown(program, user="nobody")
+    except PermissionError:
+        pytest.skip("only root can make a program of someone else")
+    program.chmod(0o4755)
+    return program
+
+
 @pytest.fixture
 def script(tmp_path):
     """script(text) gives the path of an executable file with this text."""

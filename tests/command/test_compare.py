@@ -1,19 +1,27 @@
 """masu compare and masu allocators, with real programs and real libraries."""
 
+import contextlib
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import MASU, as_in_a_terminal, gone
+from rich.console import Console
 
+from masu import compare, installed
+from masu.commands.compare import compare as compare_command
+from masu.comparison import page
 from masu.measuring import statistics
+from masu.measuring.measure import SYSTEM, Allocator, Usage
 from masu.measuring.rounds import Sample, own_rows
 
 PYTHON = os.path.realpath(sys.executable)
@@ -50,6 +58,31 @@ def test_with_what_is_not_there(masu, given):
     result = masu("allocators", "--with", given)
     assert result.returncode == 125
     assert result.stderr.count("\n") == 1
+
+
+def test_in_a_pipe_no_path_is_folded(masu, library):
+    assert library in masu("allocators").stdout
+
+
+def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypatch, capsys):
+    monkeypatch.setattr(installed, "_loader_paths", dict)
+    compare_command.callback(1, "", (), None, None, "true", ())  # no exit: status 0
+    said = capsys.readouterr()
+    assert said.err.count("no other allocator on this machine") == 1
+    assert "wall time" in said.out and "masu" in said.out
+
+
+def test_options_are_not_dropped_without_a_word(masu):
+    result = masu("compare", "-n", "1", "--", "true", env={"MASU_OPTIONS": "verbose"})
+    assert result.returncode == 0
+    assert "MASU_OPTIONS is not used" in " ".join(result.stderr.split())
+
+
+def test_an_allocator_that_answers_badly_is_used_with_a_warning(monkeypatch, capsys, library):
+    monkeypatch.setattr(installed, "why_not", lambda allocator, *how: "" if how else "memory is not aligned")
+    found = installed.usable(Path(library), (f"other={library}",))
+    assert "other" in {f.name for f in found}
+    assert "other answers, but memory is not aligned" in " ".join(capsys.readouterr().err.split())
 
 
 # ---- compare ----
@@ -134,6 +167,21 @@ def test_equals_are_rarely_said_to_differ(rounds):
     assert sum(r.high < 1 or r.low > 1 for r in ratios) < 0.09 * len(ratios)
 
 
+def test_each_run_reads_the_file_that_masu_was_given(masu, tmp_path):
+    (tmp_path / "lines").write_text("one\ntwo\nthree\n")
+    with (tmp_path / "lines").open() as file:
+        result = masu("compare", "-n", "2", "--metric", r"\d+", "--json", tmp_path / "r.json", "--", "wc", "-l", stdin=file)
+    assert result.returncode == 0 and "is empty" not in result.stderr
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert {value for row in rows if row["figure"] == r"\d+" for value in row["values"]} == {3}
+
+
+def test_what_comes_by_a_pipe_is_read_by_none(masu):
+    result = masu("compare", "-n", "1", "--", "sh", "-c", "! read line", input="one\n")
+    assert result.returncode == 0, result.stderr
+    assert "the input of sh is empty" in " ".join(result.stderr.split())
+
+
 def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
     broken = compiled(
         tmp_path,
@@ -203,6 +251,13 @@ def test_a_static_program_would_say_nothing(masu, tmp_path):
     assert "statically linked" in result.stderr
 
 
+def test_so_would_one_with_its_own_malloc_or_rights(masu, own_malloc, of_another_user):
+    for program, why in ((own_malloc, "has its own malloc"), (of_another_user, "is setuid")):
+        result = masu("compare", "-n", "1", "--", program)
+        assert result.returncode == 125
+        assert result.stderr.count("masu: error") == 1 and why in result.stderr
+
+
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process = subprocess.Popen(
         [MASU, "compare", "--json", tmp_path / "r.json", "--", PYTHON, "-c", f"{WORK}; open({str(tmp_path / 'runs')!r}, 'a').write('x')"],
@@ -216,8 +271,110 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert json.loads((tmp_path / "r.json").read_text())["rounds"] >= 1
+    rounds = json.loads((tmp_path / "r.json").read_text())["rounds"]
+    assert rounds >= 1 and f"interrupted after {rounds} round" in errors
     assert "wall time" in output
+
+
+def test_ctrl_c_in_the_warm_up_ends_it_with_one_line(tmp_path):
+    process = subprocess.Popen([MASU, "compare", "--", "sh", "-c", f"touch {tmp_path}/began; exec sleep 1000"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal)  # fmt: skip
+    while not (tmp_path / "began").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors.strip()) == (130, "", "masu: compare: interrupted")
+
+
+def test_ctrl_c_before_a_run_has_begun_keeps_the_rounds_before_it(monkeypatch):
+    """A part of every run of a short program is spent before it starts."""
+    measure, runs = compare.measure, []
+
+    def interrupted(*arguments, **options):
+        runs.append(arguments)
+        if len(runs) == 6:  # in the second round, after the warm-up and the first
+            raise KeyboardInterrupt
+        return measure(*arguments, **options)
+
+    monkeypatch.setattr(compare, "measure", interrupted)
+    result = compare.compare(["true"], [SYSTEM, Allocator("other")], Console(quiet=True), rounds=5)
+    assert result.interrupted and result.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "rounds", "used", "part"),
+    [
+        (0, 0, 0.0, 0),
+        (3, 0, 180.0, 3 / 6),  # a minute a round: the least rounds take longer than there is time
+        (5.5, 0, 330.0, 5.5 / 6),
+        (9, 0, 90.0, 1 / 2),  # ten seconds a round: the time decides
+        (10, 0, 10.0, 10 / 31),  # a second a round: the most rounds do
+        (5.5, 10, 1000.0, 1 / 2),  # as many as are asked for, however long they take
+        (6, 0, 360.0, 0.99),
+    ],
+)
+def test_the_bar_shows_the_part_of_the_rounds_that_there_will_be(made, rounds, used, part):
+    assert compare._part(made, rounds, used, 180.0) == pytest.approx(part)
+
+
+# ---- What it says ----
+
+
+def compared(walls, peaks=(), curve=((0.01, 50.0),)):
+    """A comparison with these times in s and peaks in MiB, by allocator: noise of a thousandth, ten rounds."""
+    draw = random.Random(1)
+
+    def run(wall, peak):
+        near = [draw.uniform(0.999, 1.001) for _ in range(2)]
+        return compare.Run(Usage(wall * near[0], wall, 0, int(1024 * peak * near[1]), 1000, 5, 5, 0), curve=list(curve))
+
+    return compare.Comparison(["it"], {n: [run(w, dict(peaks).get(n, 50.0)) for _ in range(10)] for n, w in walls.items()})
+
+
+@pytest.mark.parametrize(
+    ("walls", "peaks", "said"),
+    [
+        ({"system": 1, "masu": 1.0005}, {}, "No difference beyond noise by time: this program can stay on the system's allocator."),
+        ({"system": 1, "masu": 1.2, "jemalloc": 1.0005}, {},
+         "No difference beyond noise by time: this program can stay on the system's allocator. Slower here: masu."),
+        ({"system": 1, "masu": 0.5, "jemalloc": 0.5, "tcmalloc": 2}, {"system": 50, "masu": 50, "jemalloc": 60},
+         "Best by time: {best}, 2.00 times the system's. As good within noise: {even}."),
+        ({"system": 1, "masu": 1.0005}, {"masu": 25},
+         "No difference beyond noise by time: this program can stay on the system's allocator. "
+         "masu takes 50% less memory at its peak than the system's."),
+        ({"system": 1, "masu": 0.5}, {"masu": 75},
+         "Best by time: masu, 2.00 times the system's. masu takes 50% more memory at its peak than the system's."),
+        ({"system": 1}, {}, "Nothing to compare: no other allocator ran."),
+    ],
+)  # fmt: skip
+def test_the_advice(walls, peaks, said):
+    advice = compare.advice(compared(walls, peaks))
+    assert advice in (said.format(best=best, even=even) for best, even in (("masu", "jemalloc"), ("jemalloc", "masu")))
+
+
+def test_rounds_are_interleaved_and_the_first_is_a_warm_up():
+    order = []
+
+    def once(command, allocator, pattern):
+        order.append(allocator.name)
+        return compare.Run(Usage(len(order), 0, 0, 1, 1, 1, 1, 0))
+
+    names = [SYSTEM.name, "a", "b", "c"]
+    result = compare.compare(["it"], [Allocator(n) for n in names], Console(quiet=True), rounds=8, once=once)
+    turns = [order[i : i + 4] for i in range(0, len(order), 4)]
+    assert len(turns) == 9 and all(sorted(t) == sorted(names) for t in turns)
+    assert len(set(map(tuple, turns))) > 1
+    walls = {r.usage.wall_s for runs in result.runs.values() for r in runs}
+    assert walls == set(range(5, 37))  # none of the first four
+
+
+def test_what_ends_before_the_first_sample_has_no_mean_memory(recwarn):
+    short, long = compared({"system": 0.002, "masu": 0.001}, curve=()), compared({"system": 2, "masu": 1})
+    assert "mean memory" in {f.label for f in long.figures}
+    assert "mean memory" not in {f.label for f in short.figures}
+    assert "Memory over time" in page(long, {}) and "Memory over time" not in page(short, {})
+    assert [str(w.message) for w in recwarn] == []
 
 
 # ---- What is left ----
@@ -229,6 +386,16 @@ def test_what_a_program_leaves_is_ended(masu, tmp_path, where):
     assert result.returncode == 0, result.stderr
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) >= 4 and all(map(gone, pids))
+
+
+def test_what_left_the_session_is_not_waited_for(masu, tmp_path):
+    """It holds the program's output open."""
+    result = masu("compare", "-n", "1", "--metric", r"took (\d+)", "--", "sh", "-c",
+                  f"setsid sleep 1000 & echo $! >>{tmp_path}/pids; sleep 0.2; echo took 5")  # fmt: skip
+    for pid in (tmp_path / "pids").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])

@@ -5,6 +5,9 @@ import re
 import subprocess
 
 import pytest
+from click.testing import CliRunner
+
+from masu.cli import main
 
 
 def test_version(masu):
@@ -21,6 +24,14 @@ def test_path_is_the_library(masu):
     assert os.path.isabs(path) and path.endswith("libmasu.so")
     with open(path, "rb") as file:
         assert file.read(4) == b"\x7fELF"
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_each_command_has_help_that_opens_with_an_example_of_it(name):
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"masu {name}" in result.output.splitlines()[0]
+    assert "Usage:" in result.output
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["path"]])

@@ -51,7 +51,7 @@ def pages(compile_program, tmp_path_factory):
     run("compare", "-n", "2", "--html", folder / "compare.html", "--", os.path.realpath(sys.executable), "-c", work)
     run("bench", "--only", "handover,freed-random90", "--quick", "--seconds", "1", "--html", folder / "bench.html",
         "--state", folder / "state.json")  # fmt: skip
-    return {"report": (folder / "report.html", 7), "compare": (folder / "compare.html", 2), "bench": (folder / "bench.html", 2)}
+    return {"report": (folder / "report.html", 8), "compare": (folder / "compare.html", 2), "bench": (folder / "bench.html", 2)}
 
 
 def shown(browser, page, width):

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from rich.console import Console
 
 from masu import replay
 from masu import trace as traces
-from masu.measuring.measure import SYSTEM
+from masu.measuring.measure import SYSTEM, Allocator
 from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
@@ -101,7 +103,7 @@ def test_a_program_without_reading_the_manual(masu, tmp_path):
     assert f"try: masu replay {trace.name}" in " ".join(result.stderr.split())
     result = masu("replay", "-n", "2", "--settle", "0.1", trace.name, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    for word in ("malloc", "peak memory", "99.99 %", "The replay itself takes"):
+    for word in ("malloc", "peak memory", "99.999 %", "0.1 s later", "The replay itself takes", "In the replay: "):
         assert word in result.stdout
 
 
@@ -201,6 +203,37 @@ def test_children_by_fork_and_by_exec_are_processes_of_the_trace(masu, tmp_path)
     assert len(known) == 3
     for process in known:
         assert summary(masu, trace, "--process", str(process))["calls"] > 1000
+
+
+def test_every_form_of_the_family(masu, compile_program, tmp_path):
+    program = compile_program(
+        r"""
+#include <malloc.h>
+#include <stdlib.h>
+void *_Znwm(size_t), *_Znam(size_t), *_ZnwmSt11align_val_t(size_t, size_t);
+void _ZdlPv(void *), _ZdaPv(void *), _ZdlPvm(void *, size_t), _ZdlPvSt11align_val_t(void *, size_t),
+  _ZdlPvmSt11align_val_t(void *, size_t, size_t);
+int main(void) {
+  for (int i = 0; i < 1000; i++) {
+    _ZdlPv(_Znwm(10));
+    _ZdaPv(_Znam(20));
+    _ZdlPvm(_Znwm(30), 30);
+    _ZdlPvSt11align_val_t(_ZnwmSt11align_val_t(40, 64), 64);
+    _ZdlPvmSt11align_val_t(_ZnwmSt11align_val_t(50, 64), 50, 64);
+    free(valloc(60));
+    free(reallocarray(malloc(1), 7, 10));
+  }
+  return 0;
+}
+""",
+        "-fno-builtin", "-lstdc++",
+    )  # fmt: skip
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 0, result.stderr
+    s = summary(masu, trace)
+    made = {"new": 3000, "new_aligned": 2000, "delete": 4000, "delete_sized": 1000, "aligned_alloc": 1000, "realloc": 1000}
+    assert {kind: s["by_kind"][kind] for kind in made} == made
+    assert not s["unknown_frees"] and not s["vanished"]
 
 
 def test_short_threads_and_signal_handlers(masu, compile_program, tmp_path):
@@ -340,6 +373,9 @@ def test_when_both_are_killed_the_spool_files_are_replayed(masu, tmp_path):
     s = summary(masu, trace)
     assert s["calls"] > 200000
     assert s["unknown_frees"] < 100 and s["vanished"] == 0
+    for file in Path(f"{trace}.spool").iterdir():  # as where all processes had been taken up whole
+        file.unlink()
+    assert "masu record did not end" in traces.read(trace).damage
     again = masu("record", "-o", trace, "--", "true")
     assert again.returncode == 125
     assert "is there already" in " ".join(again.stderr.split())
@@ -374,6 +410,36 @@ def test_a_program_without_a_file_descriptor_left_is_told_that_its_recording_end
     assert "recording ended before the program: Too many open files" in " ".join(result.stderr.split())
 
 
+def test_processes_that_have_ended_are_taken_up_meanwhile(masu, tmp_path):
+    """Else a build of thousands would have them looked at, all of them, again and again."""
+    program = "for i in $(seq 100); do /bin/true; done; sleep 0.5; ls $MASU_RECORD/*.spool | wc -l"
+    trace, result = recorded(masu, tmp_path, "sh", "-c", program)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 20
+    found = traces.read(trace)
+    assert not found.damage and len(found.processes) == found.summary["processes"] >= 101
+    assert sum(p.name == "true" and p.head.ended and p.size > 0 for p in found.processes) == 100
+
+
+def test_a_process_of_a_namespace_is_recorded_to_its_end(masu, compile_program, tmp_path):
+    """Outside it has another number; by the one that it knows nothing may run there."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no right to make a namespace")
+    program = compile_program(
+        "#include <stdlib.h>\n#include <unistd.h>\nint main(void) {\n"
+        "for (int i = 0; i < 2000; i++) { void *volatile p = malloc(77); free(p); if (i % 400 == 0) usleep(100000); } return 0; }\n",
+        "-fno-builtin",
+    )
+    unused = next(n for n in range(30_000, 300, -10) if not any(Path(f"/proc/{n + k}").exists() for k in range(10)))
+    start = f"echo {unused} >/proc/sys/kernel/ns_last_pid; {program} & wait"
+    trace, result = recorded(masu, tmp_path, "unshare", "--pid", "--fork", "sh", "-c", start)
+    assert result.returncode == 0, result.stderr
+    found = traces.read(trace)
+    ours = next(p for p in found.processes if p.name == program.name)
+    assert unused < ours.head.process < unused + 10
+    assert replay.plan(found, ours, tmp_path).summary["by_kind"]["malloc"] >= 2000
+
+
 def test_what_a_program_leaves_behind_is_recorded_to_its_end(masu, compile_program, tmp_path):
     program = compile_program(
         "#include <stdlib.h>\n#include <unistd.h>\nint main(void) { if (fork()) _exit(0); setsid(); usleep(300000);\n"
@@ -393,13 +459,20 @@ def test_a_program_sees_what_it_left_end(masu, tmp_path):
 
 
 def test_a_program_that_cannot_be_executed_leaves_nothing(masu, script, tmp_path):
-    trace, result = recorded(masu, tmp_path, script("echo no interpreter is named"))
-    assert result.returncode == 125
-    assert "Exec format error" in result.stderr
+    program = script("#!/no/such/interpreter\n")
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 126
+    assert "No such file" in result.stderr and result.stderr.count("\n") == 1
     assert not trace.exists()
     trace.write_bytes(b"of another run")
-    recorded(masu, tmp_path, script("echo no interpreter is named"))
+    recorded(masu, tmp_path, program)
     assert trace.read_bytes() == b"of another run"
+
+
+def test_a_script_without_interpreter_is_the_shells(masu, script, tmp_path):
+    trace, result = recorded(masu, tmp_path, script("echo $1\nexit 4\n"), "through")
+    assert (result.returncode, result.stdout) == (4, "through\n")
+    assert trace.exists()
 
 
 def test_realloc_of_one_thread_freed_by_another(masu, compile_program, tmp_path):
@@ -457,7 +530,7 @@ def whole(tmp_path_factory):
 def frames(data):
     """Offsets of a trace's frames."""
     at = HEADER
-    while at < len(data):
+    while at + FRAME <= len(data):
         yield at
         at += FRAME + struct.unpack_from("<I", data, at + 16)[0]
 
@@ -500,6 +573,59 @@ def test_blocks_stay_where_what_is_known_of_their_process_is_damaged(whole, tmp_
     assert after.main().size == before.size and after.main().head == before.head
 
 
+def content(trace):
+    return [(p.head, p.maps, b"".join(trace.blocks(p))) for p in trace.processes], trace.summary
+
+
+@pytest.fixture(scope="session")
+def short(compile_program, tmp_path_factory):
+    """A trace of some KiB with a frame of each kind."""
+    trace = tmp_path_factory.mktemp("trace") / "short.trace"
+    program = compile_program(CALLS, "-fno-builtin", "-pthread")
+    subprocess.run([MASU, "record", "--stacks", "-o", trace, "--", program], check=False, capture_output=True)
+    data = trace.read_bytes()
+    assert {data[at + 4] for at in frames(data)} == {traces.PROCESS, traces.BLOCKS, traces.MAPS, traces.END}
+    return trace
+
+
+def test_a_damaged_head_of_a_frame_is_said(short, tmp_path):
+    """The CRC doesn't cover it: each bit of each is changed in turn."""
+    data, before = bytearray(short.read_bytes()), content(traces.read(short))
+    file = tmp_path / "damaged.trace"
+    for at in frames(data):
+        for bit in range(8 * FRAME):
+            data[at + bit // 8] ^= 1 << bit % 8
+            file.write_bytes(data)
+            data[at + bit // 8] ^= 1 << bit % 8
+            try:
+                after = traces.read(file)
+            except Problem:
+                continue
+            assert after.damage or content(after) == before, (at, bit)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_file_holds_reading_it_ends_or_says_why(short, tmp_path, seed):
+    draw, whole_one, file = random.Random(seed), short.read_bytes(), tmp_path / "fuzzed.trace"
+    starts = list(frames(whole_one))
+    for _ in range(250):
+        data = bytearray(whole_one)
+        for _ in range(draw.randint(1, 6)):
+            at = draw.choice((draw.randrange(len(data)), draw.choice(starts) + draw.randrange(FRAME)))
+            data[at] = draw.randrange(256)
+        for at in frames(bytes(data)) if draw.random() < 0.5 else ():  # as one that means it would
+            stored = struct.unpack_from("<I", data, at + 16)[0]
+            if at + FRAME <= len(data):
+                struct.pack_into("<I", data, at + 20, zlib.crc32(data[at + FRAME : at + FRAME + stored]))
+        file.write_bytes(data[: draw.randrange(len(data))] if draw.random() < 0.2 else data)
+        try:
+            trace = traces.read(file)
+            for process in trace.processes:
+                trace.extract(process, tmp_path / "blocks")
+        except Problem:
+            pass
+
+
 def test_files_that_are_no_traces(masu, whole, tmp_path):
     trace = tmp_path / "no.trace"
     one_line(masu("replay", trace), "No such file")
@@ -529,16 +655,27 @@ def test_programs_that_cannot_be_recorded(masu, compile_program, tmp_path):
     assert cleared.returncode == 0  # env itself was recorded
 
 
-def test_a_program_with_its_own_malloc_is_replayed_as_far_as_it_calls_ours(masu, compile_program, tmp_path):
+def test_a_program_that_no_preload_reaches_is_told_apart(masu, own_malloc, tmp_path):
+    one_line(masu("record", "-o", tmp_path / "t", "--", own_malloc), "has its own malloc", "nothing would be recorded")
+    assert not (tmp_path / "t").exists()
+
+
+def test_so_is_a_setuid_program(masu, of_another_user, tmp_path):
+    one_line(masu("record", "-o", tmp_path / "t", "--", of_another_user), "is setuid")
+
+
+def test_the_replay_itself_allocates_nothing_and_thinks_as_long_as_the_program(masu, compile_program, tmp_path):
     program = compile_program(
-        "#include <stddef.h>\nstatic char pool[1 << 20]; static size_t used;\n"
-        "void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~15ul; return p; }\n"
-        "void free(void *p) { (void)p; }\n"
-        "int main(void) { for (int i = 0; i < 100; i++) free(malloc(100)); return 3; }\n",
+        "#include <stdlib.h>\n#include <unistd.h>\nint main(void) {\n"
+        "for (int i = 0; i < 20000; i++) { void *volatile p = malloc(1000); if (i == 10000) usleep(400000); } return 0; }\n",
         "-fno-builtin",
     )
-    result = masu("record", "-o", tmp_path / "t.trace", "--", program)
-    assert result.returncode == 3
+    trace, _ = recorded(masu, tmp_path, program)
+    found = traces.read(trace)
+    made = replay.plan(found, found.main(), tmp_path)
+    null, thought = (replay._once(made, [*replay._words(made, "none", think), "null"], SYSTEM).own for think in (False, True))
+    assert null["peak_rss_kib"] < 200  # of 20 MB that the program has
+    assert null["wall_s"] < 0.2 and 0.38 < thought["wall_s"] < 1
 
 
 def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):
@@ -557,7 +694,8 @@ def test_without_a_prediction_the_replay_is_what_it_is(monkeypatch, whole, tmp_p
     made = replay.plan(found, found.main(), tmp_path)
     said = replay.replay(made, [SYSTEM], Console(quiet=True), rounds=1, settle_s=0)
     assert said.touch == "first" and said.comparison.rounds == 1 and said.single
-    assert replay.prediction(said).endswith("the disk is full") and replay.prediction(said).count("\n") == 0
+    (line,) = replay.prediction(said)
+    assert line.endswith("the disk is full")
 
 
 def test_a_replay_may_take_as_long_as_its_program_and_what_it_settles(monkeypatch):
@@ -636,4 +774,24 @@ def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, 
         process.kill()
     assert process.returncode == 0, errors
     assert "peak memory" in output
+    assert "interrupted after" in errors
+    assert "every call timed" not in output and "Predicted" not in output  # none of that was begun
     assert json.loads((tmp_path / "it.json").read_text())["rounds"] >= 1
+
+
+def test_ctrl_c_in_the_single_calls_ends_it_there(monkeypatch, whole, tmp_path):
+    once, calls = replay._once, []
+
+    def interrupted(made, command, allocator, settle_s=0.0):
+        if "latency" in command:
+            calls.append(allocator.name)
+            raise KeyboardInterrupt
+        return once(made, command, allocator, settle_s)
+
+    monkeypatch.setattr(replay, "_once", interrupted)
+    monkeypatch.setattr(replay, "_predicted", pytest.fail)
+    found = traces.read(whole)
+    made = replay.plan(found, found.main(), tmp_path)
+    said = replay.replay(made, [SYSTEM, Allocator("other")], Console(quiet=True), rounds=1, touch="none", settle_s=0)
+    assert calls == ["system"] and not said.single
+    assert said.comparison.interrupted and said.comparison.rounds == 1

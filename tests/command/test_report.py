@@ -3,23 +3,37 @@
 import html
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import MASU
+from rich.console import Console
 
-from masu import report
+from masu import replay, report
+from masu import trace as traces
+from masu.measuring.measure import SYSTEM, Allocator
 
+BUSY = 60
+"""So many sites have more calls than the one with the largest block."""
 PLANTED = r"""
 #include <pthread.h>
 #include <stdlib.h>
+#define KEPT(p) __asm__ volatile("" : "+r"(p))
+__attribute__((noinline)) void *one_large(void) { void *p = malloc(8 << 20); KEPT(p); return p; }
+""" + "".join(
+    f"__attribute__((noinline)) void busy_{n}(void) {{ for (int i = 0; i < 30; i++) {{ void *p = malloc({n + 1}); KEPT(p); free(p); }} }}\n"
+    for n in range(BUSY)
+) + r"""
 enum { POOL = 3000, ROUNDS = 20, ARENA = 500, HANDED = 2000 };
 static void *pool[POOL], *arena[ARENA], *handed[HANDED];
-__attribute__((noinline)) void *from_pool(void) { void *p = malloc(48); __asm__ volatile("" : "+r"(p)); return p; }
-__attribute__((noinline)) void *from_arena(int i) { void *p = malloc(16 + i % 200); __asm__ volatile("" : "+r"(p)); return p; }
-__attribute__((noinline)) void *from_scope(int i) { void *p = malloc(1000 + i % 7 * 100); __asm__ volatile("" : "+r"(p)); return p; }
-__attribute__((noinline)) void *for_another(void) { void *p = malloc(300); __asm__ volatile("" : "+r"(p)); return p; }
+__attribute__((noinline)) void *from_pool(void) { void *p = malloc(48); KEPT(p); return p; }
+__attribute__((noinline)) void *from_arena(int i) { void *p = malloc(16 + i % 200); KEPT(p); return p; }
+__attribute__((noinline)) void *from_scope(int i) { void *p = malloc(1000 + i % 7 * 100); KEPT(p); return p; }
+__attribute__((noinline)) void *for_another(void) { void *p = malloc(300); KEPT(p); return p; }
 static void *give(void *unused) { for (int i = 0; i < HANDED; i++) free(handed[i]); return unused; }
 int main(void) {
+  void *large = one_large();
+""" + "".join(f"  busy_{n}();\n" for n in range(BUSY)) + r"""
   for (int i = 0; i < POOL; i++) pool[i] = from_pool();
   for (int i = 0; i < 10 * POOL; i++) { int k = i * 7919 % POOL; free(pool[k]); pool[k] = from_pool(); }
   for (int r = 0; r < ROUNDS; r++) {
@@ -31,6 +45,7 @@ int main(void) {
   pthread_t thread;
   if (pthread_create(&thread, NULL, give, NULL)) return 1;
   pthread_join(thread, NULL);
+  free(large);
   return 0;
 }
 """
@@ -38,7 +53,7 @@ int main(void) {
 
 @pytest.fixture(scope="session")
 def pages(compile_program, tmp_path_factory):
-    """The page with call stacks and the one without."""
+    """The page with call stacks and the one without, and its trace."""
     program = compile_program(PLANTED, "-fno-builtin", "-pthread", "-rdynamic")
     folder = tmp_path_factory.mktemp("report")
     found = {}
@@ -47,6 +62,7 @@ def pages(compile_program, tmp_path_factory):
         subprocess.run([MASU, "record", *options, "-o", trace, "--", program], check=True, capture_output=True)
         run = subprocess.run([MASU, "report", "-n", "2", trace], check=True, capture_output=True, text=True)
         found[name] = ((folder / f"{name}.trace.html").read_text(), run)
+        found["trace"] = trace
     return found
 
 
@@ -68,6 +84,53 @@ def test_sites_that_would_gain_by_a_form_are_named(pages):
     assert "shared" in row(page, "for_another")
 
 
+def test_the_table_of_sites_has_those_with_most_bytes_however_few_their_calls(pages):
+    page, _ = pages["stacks"]
+    table = page.split("<h2>Call sites</h2>", 1)[1]
+    assert "from_pool" in table and "busy_" in table
+    assert "one_large" in table
+
+
+def test_the_page_says_what_was_replayed_and_what_it_means_for_the_program(pages):
+    page, run = pages["stacks"]
+    assert re.search(r"calls of 2 threads; [0-9.]+ MiB live at most; [0-9,]+ blocks handed from thread to thread", page)
+    assert re.search(r"Of each block (all of it|a byte of each page) is written\.", page)
+    for text in (html.unescape(page), run.stdout):
+        assert "Predicted time of the program" in text and "Predicted peak memory of the program" in text
+    assert "not whole" not in page
+    assert "masu with huge pages" in page  # names stand in lists
+
+
+def test_the_page_of_a_cut_trace_says_so(masu, pages, tmp_path):
+    trace = tmp_path / "cut.trace"
+    trace.write_bytes(pages["trace"].read_bytes()[:-10])  # of its end
+    result = masu("report", "-n", "1", trace)
+    assert result.returncode == 0, result.stderr
+    assert "cut at byte" in " ".join(result.stderr.split())
+    assert "The trace is not whole: cut at byte" in Path(f"{trace}.html").read_text()
+
+
+def test_after_ctrl_c_there_is_a_page_without_what_was_not_measured(monkeypatch, pages, tmp_path, library):
+    found = traces.read(pages["trace"])
+    process = found.main()
+    analysis = report.analyse(found, process, tmp_path)
+    made = replay.plan(found, process, tmp_path)
+    once = replay._once
+
+    def interrupted(made, command, allocator, settle_s=0.0):
+        if "latency" in command and allocator.name == "masu":
+            raise KeyboardInterrupt
+        return once(made, command, allocator, settle_s)
+
+    monkeypatch.setattr(replay, "_once", interrupted)
+    masu = Allocator("masu", Path(library))
+    replayed = replay.replay(made, [SYSTEM, masu], Console(quiet=True), rounds=1, touch="none", settle_s=0)
+    page = report.page(found, process, analysis, replayed, {}, {})
+    assert "The replay was interrupted after 1 round." in page
+    assert "from_pool" in page or "blocks of 48 bytes" in page
+    assert "saves, about" not in page and "Saved is time" not in page
+
+
 def test_without_stacks_sizes_take_their_place(pages):
     page, _ = pages["plain"]
     assert "pool" in row(page, "blocks of 48 bytes")
@@ -79,10 +142,10 @@ def test_the_page_needs_no_network_and_the_advice_is_also_printed(pages):
     assert not re.search(r'(src|href)="(?!#|data:)', page)
     assert "@import" not in page
     first = run.stdout.splitlines()[0]
-    assert first.startswith("Too few rounds to say")
+    assert first.startswith("In the replay: Too few rounds to say")
     assert first.split(".")[0] in html.unescape(page)
     assert "From thread to thread" in page
-    assert page.count("<svg") >= 7
+    assert page.count("<svg") >= 8
 
 
 @pytest.mark.parametrize(("all_", "worth"), [(20_000, True), (40_000, False)])
@@ -92,6 +155,20 @@ def test_a_site_is_worth_a_form_by_its_part_of_all_allocations(all_, worth):
             "handed": 0, "life_ns": 1e9, "blocks_most": 9}  # fmt: skip
     found = report.Analysis({"sizes": [[48, 300, 0, 0], [64, all_ - 300, 0, 0]]}, [report.Site(site)])
     assert [gain.form for gain in report.gains(found, 10.0)] == ["pool"] * worth
+
+
+def test_waste_is_what_the_classes_of_an_allocator_add_to_what_is_live():
+    sizes = [[48, 9, 432, 2], [100, 9, 900, 10], [3000, 9, 27000, 0], [5000, 9, 45000, 1]]
+    found = report.Analysis({"sizes": sizes}, [], {"masu": [48, 112, 3072, 5120], "system": [56, 104, 3000, 5000]})
+    assert found.waste_by_size("masu") == [(48, 0), (100, 120), (5000, 120)]
+    assert found.waste("masu") == pytest.approx(240 / 6096)
+    assert found.waste("system") == pytest.approx(56 / 6096)
+
+
+def test_the_last_row_of_many_threads_is_that_of_the_others():
+    assert report.thread_names(2, 2) == {0: "0", 1: "1"}
+    assert report.thread_names(33, 33)[30] == "30" and "others" not in report.thread_names(33, 33).values()
+    assert report.thread_names(33, 34)[32] == "others"
 
 
 def test_a_trace_that_is_none(masu, tmp_path):

@@ -214,6 +214,19 @@ def test_so_does_a_script_of_one(masu, compile_program, script):
     assert "statically linked" in result.stderr
 
 
+def test_so_does_a_program_with_its_own_malloc(masu, own_malloc):
+    result = masu("run", "--", own_malloc)
+    assert result.returncode == 3
+    assert "has its own malloc" in result.stderr and NO_EFFECT in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_program_that_only_calls_malloc_runs_without_a_warning(masu, compile_program):
+    program = compile_program("#include <stdlib.h>\nint main(void) { void *(*volatile f)(size_t) = malloc; return !f(1); }\n", "-no-pie")
+    result = masu("run", "--", program)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_the_dynamic_linker_itself(masu, library):
     result = masu("run", "--", "/lib64/ld-linux-x86-64.so.2", "/bin/cat", "/proc/self/maps")
     assert library in result.stdout

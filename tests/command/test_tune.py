@@ -7,8 +7,9 @@ import subprocess
 import pytest
 from conftest import MASU
 
-from masu import tune
-from masu.compare import Comparison
+from masu import replay, tune
+from masu.compare import Comparison, Run
+from masu.messages import Problem
 from masu.replay import program
 
 ODD_SIZES = r"""
@@ -72,8 +73,10 @@ def test_odd_sizes_get_their_classes_and_the_program_saves_what_was_promised(mas
 
 def test_where_nothing_is_to_be_gained_nothing_is_written(masu, compile_program, tmp_path):
     trace = recorded(compile_program(USUAL_SIZES, "-fno-builtin"), tmp_path)
+    trace.write_bytes(trace.read_bytes()[:-10])  # its end is cut off: what is there counts
     result = masu("tune", "-n", "5", trace, timeout=300)
     assert result.returncode == 0
+    assert "cut at byte" in " ".join(result.stderr.split())
     assert "No gain in memory beyond noise: nothing is written" in result.stdout
     assert "tried other size classes" in result.stderr
     assert not (tmp_path / "it.trace.options").exists()
@@ -103,6 +106,35 @@ def test_a_trace_that_is_none_and_a_folder_that_is_none(masu, compile_program, t
 def test_ctrl_c_ends_it_in_any_round():
     with pytest.raises(KeyboardInterrupt):
         tune._checked(Comparison([], {tune.BEFORE: [None] * 6}, interrupted=True))
+
+
+def played(peaks, interrupted=False):
+    """Five rounds of a replay, in which these take so much memory at their peak."""
+    own = {"wall_s": 1, "cpu_s": 1, "mean_rss_kib": 1, "page_faults": 1, "voluntary_switches": 1}
+    runs = {name: [Run(None, own={**own, "peak_rss_kib": peak})] * 5 for name, peak in peaks.items()}
+    return Comparison([], runs, counted=replay.FIGURES, interrupted=interrupted)
+
+
+def test_what_was_tried_is_told_at_once_and_by_its_name(tmp_path):
+    """And not lost when Ctrl-C comes later."""
+    options = [tune.Settings(classes=(8, 16)), tune.Settings(options=(("purge_delay", 0),))]
+    answers = [played({tune.BEFORE: 100_000, "other size classes": 50_000, "purge_delay:0": 100_000}),
+               played({tune.BEFORE: 50_000, "purge_delay:0": 50_000}, interrupted=True)]  # fmt: skip
+    asked, told = [], {}
+
+    def rounds(allocators):
+        asked.append([a.name for a in allocators])
+        return answers.pop(0)
+
+    with pytest.raises(KeyboardInterrupt):
+        tune.search("memory", False, options, rounds, tmp_path / "lib.so", tmp_path, lambda name, ratio: told.setdefault(name, ratio.median))
+    assert asked == [[tune.BEFORE, "other size classes", "purge_delay:0"], [tune.BEFORE, "purge_delay:0"]]
+    assert told == {"other size classes": 0.5, "purge_delay:0": 1.0}
+
+
+def test_a_replay_that_fails_is_named_by_its_settings():
+    with pytest.raises(Problem, match=r"failed \(purge_delay:0\): signal 11"):
+        tune._checked(Comparison([], {tune.BEFORE: [None]}, {"purge_delay:0": "signal 11"}))
 
 
 # ---- The choice ----

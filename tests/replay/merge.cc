@@ -277,18 +277,8 @@ TEST(Merge, Fuzzed) {
     b.push_back(i % 3 ? given(i * 10 + 5, i * 32) : resized(i * 10 + 5, i * 32, i * 64 + 16, i * 2, 3));
   }
   s.add(0, a).add(1, b).add(1, {taken(777, 0x10, 1)}, 1);
-  for (unsigned seed = 0; seed < 3000; seed++) {
-    std::mt19937 random(seed);
-    std::string data = s.data;
-    for (unsigned n = 1 + random() % 8; n--;) {
-      size_t at = random() % 3 ? random() % data.size() : TRACE_PAGE * (1 + random() % 3) + random() % sizeof(trace_block);
-      if (at >= 24) // not the magic and version of the whole
-        data[at % data.size()] = static_cast<char>(random());
-    }
-    if (random() % 4 == 0)
-      data.resize(random() % data.size());
-    merged(data);
-  }
+  for (unsigned seed = 0; seed < 3000; seed++)
+    merged(mutated(s.data, seed));
 }
 
 } // namespace

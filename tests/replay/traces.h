@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,5 +100,19 @@ struct Spool {
     return *this;
   }
 };
+
+// With some bytes changed at random, those of headers as often as all others, or cut. Not the magic and version of
+// the whole.
+inline std::string mutated(std::string data, unsigned seed) {
+  std::mt19937 random(seed);
+  for (unsigned n = 1 + random() % 8; n--;) {
+    size_t at = random() % 3 ? random() % data.size() : TRACE_PAGE * (1 + random() % 3) + random() % sizeof(trace_block);
+    if (at >= 24)
+      data[at % data.size()] = static_cast<char>(random());
+  }
+  if (random() % 4 == 0)
+    data.resize(random() % data.size());
+  return data;
+}
 
 #endif

@@ -11,11 +11,11 @@ from masu.library import library_path
 def allocators(extra: tuple) -> None:
     """Lists the allocators that this machine has, each tried in a program of its own."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from masu import installed
+    from masu.measuring.rounds import wide
 
     found = installed.allocators(library_path(), extra)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -30,4 +30,4 @@ def allocators(extra: tuple) -> None:
         else:
             said = Text("answers", "green")
         table.add_row(Text(f.name), f.version, Text(library), said)
-    Console().print(table)
+    wide().print(table)

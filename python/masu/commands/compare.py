@@ -7,7 +7,7 @@ import click
 from masu.help import Command, ResultFile
 from masu.json_text import json_text
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail, warn
+from masu.messages import MASU_FAILED, fail, say, warn
 from masu.program import find_or_fail, why_preload_fails
 
 
@@ -27,8 +27,9 @@ from masu.program import find_or_fail, why_preload_fails
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: str, arguments: tuple) -> None:
     """Runs PROGRAM on every allocator that this machine has, round by round in random order, and
-    says which fits: time, memory over time, page faults, with 95 % intervals. The program's own
-    output is not shown, and what it leaves running is ended. Ctrl-C ends it with what was measured so far."""
+    says which fits: time, memory over time, page faults, with 95 % intervals. What it reads from a
+    file (`<FILE`) it reads anew each time; of a pipe it gets nothing. The program's own output is
+    not shown, and what it leaves running is ended. Ctrl-C ends it with what was measured so far."""
     from rich.console import Console
 
     from masu import installed
@@ -40,6 +41,8 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     reason = why_preload_fails(path, library)
     if reason:
         fail(f"{reason}: it would run on its own allocator each time", MASU_FAILED)
+    if comparing.input_is_lost():
+        warn(f"the input of {program} is empty: what comes by a pipe can be read once only; <FILE is read anew by each run")
     console = Console() if Console().is_terminal else Console(width=140)
     usable = installed.usable(library, extra)
     result = comparing.compare(
@@ -47,6 +50,8 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     )
     for name, why in result.failed.items():
         warn(f"{program} failed on {name}: {why}")
+    if result.interrupted:
+        say(comparing.interruption(result))
     if not any(result.runs.values()):
         fail(f"{program} ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}

@@ -10,7 +10,7 @@ import click
 from masu.help import Command
 from masu.library import recorder_path
 from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
-from masu.program import environment_at_start, find_or_fail, why_preload_fails
+from masu.program import NotRunnable, environment_at_start, find_or_fail, why_preload_fails
 
 
 @click.command(
@@ -36,12 +36,15 @@ def record(output, stacks: bool, program: str, arguments: tuple) -> None:
         fail(f"{reason}: LD_PRELOAD has no effect, nothing would be recorded", MASU_FAILED)
     output = output or Path(f"{os.path.basename(program)}.trace")
     writable_or_fail(output)
-    done = recording.record(
-        path, [program, *arguments], output, library, environment=environment_at_start(), stacks=stacks,
-        left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),
-    )  # fmt: skip
+    try:
+        done = recording.record(
+            path, [program, *arguments], output, library, environment=environment_at_start(), stacks=stacks,
+            left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),
+        )  # fmt: skip
+    except NotRunnable as error:
+        fail(str(error), error.status)
     if not done.processes:
-        warn(f"{program} was not recorded: it has another allocator linked in, or cleared its environment")
+        warn(f"{program} was not recorded: it cleared its environment, or does not load what is preloaded")
     else:
         say(f"{output}: {_size(done.file)} from {done.processes} process{'es' * (done.processes > 1)}; try: masu replay {output}")
     raise SystemExit(done.status if done.status >= 0 else 128 - done.status)

@@ -22,7 +22,7 @@ from masu.messages import MASU_FAILED, fail, say, warn
 @click.option("--think", is_flag=True, help="With the time that the program spent between its calls.")
 @click.option("--settle", "settle_s", type=click.FloatRange(0, 3600), default=2.0, show_default=True, metavar="SECONDS",
               help="So long after the end memory is looked at again.")  # fmt: skip
-@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most calls.")
+@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.option("--json", "json_file", type=ResultFile(), help="Write every figure there.")
 @click.argument("file", type=click.Path(path_type=Path))
@@ -35,8 +35,8 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     from masu import installed
     from masu import replay as replaying
     from masu import trace as traces
-    from masu.compare import advice
     from masu.compare import as_json as comparison_json
+    from masu.compare import interruption
     from masu.comparison import table
 
     console = Console() if Console().is_terminal else Console(width=140)
@@ -55,17 +55,20 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     c.command = [str(file)]
     for name, why in c.failed.items():
         warn(f"the replay failed on {name}: {why}")
+    if c.interrupted:
+        say(interruption(c))
     if not any(c.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     others = len(trace.processes) - 1
     say(f"{process.name}, process {process.head.process}" + (f" of {others + 1} in the trace" if others else "")
         + f": {replaying.described(result)}")  # fmt: skip
     console.print(table(c, {f.name: f.version for f in usable}))
-    console.print(replaying.single_table(result))
-    console.print(f"Of each block {replaying.TOUCHES[result.touch]} written. The replay itself takes {result.own_s:.3f} s of the time, "
+    if result.single:
+        console.print(replaying.single_table(result))
+    console.print(f"{replaying.touched(result)} The replay itself takes {result.own_s:.3f} s of the time, "
                   "where no allocator is called.", style="dim")  # fmt: skip
-    if replaying.prediction(result):
-        console.print(replaying.prediction(result), markup=False)
-    console.print(advice(c), style="bold", markup=False)
+    for line in replaying.prediction(result):
+        console.print(line, markup=False)
+    console.print(replaying.advised(result), style="bold", markup=False)
     if json_file:
         json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")

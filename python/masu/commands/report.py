@@ -16,7 +16,7 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 @click.option("-o", "output", type=click.Path(path_type=Path), help="The page; else FILE.html.")
 @click.option("-n", "rounds", type=click.IntRange(min=1), default=None, metavar="ROUNDS",
               help="So many rounds of the replay, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
-@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most calls.")
+@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.argument("file", type=click.Path(path_type=Path))
 def report(output, rounds, number, extra: tuple, file: Path) -> None:
@@ -26,11 +26,12 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
 
     from masu import installed, replay, trace as traces
     from masu import report as reporting
+    from masu.compare import interruption
     from masu.measuring.measure import Allocator
 
     library = library_path()
     # Masu with an option that some programs gain by is measured as one more.
-    options = {"masu, huge pages": "huge_pages:16"}
+    options = {"masu with huge pages": "huge_pages:16"}
     trace = traces.read(file)
     if trace.damage:
         warn(f"{file}: {trace.damage}; the page is about what is there")
@@ -45,10 +46,12 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
         made = replay.plan(trace, process, Path(folder))
         more = [Allocator(name, library, (f"MASU_OPTIONS={text}",)) for name, text in options.items()]
         replayed = replay.replay(made, [*allocators, *more], Console(stderr=True), rounds=rounds or 0)
+    if replayed.comparison.interrupted:
+        say(interruption(replayed.comparison))
     if not any(replayed.comparison.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
-    output.write_text(reporting.page(file, process, analysis, replayed, versions, options), encoding="utf-8")
+    output.write_text(reporting.page(trace, process, analysis, replayed, versions, options), encoding="utf-8")
     for text in reporting.sentences(analysis, replayed, options):
         click.echo(text)
     say(f"{output}: {output.stat().st_size / 1024:.0f} KiB")

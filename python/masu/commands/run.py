@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import tempfile
-from errno import ENOEXEC
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +16,7 @@ import click
 from masu.help import Command
 from masu.library import library_path
 from masu.messages import CANNOT_EXECUTE, MASU_FAILED, fail, say, warn
-from masu.program import ELF_MAGIC, environment_at_start, find_or_fail, why_preload_fails
+from masu.program import environment_at_start, execute, find_or_fail, why_preload_fails
 
 
 class Size(click.ParamType):
@@ -94,7 +93,7 @@ def run(
         _ask_for_stats(environment)
     _restore_signals()
     try:
-        _execute(path, words, environment)
+        execute(path, words, environment)
     except OSError as error:
         fail(f"{program}: {error.strerror}", CANNOT_EXECUTE)
 
@@ -134,21 +133,6 @@ def _restore_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _execute(path: str, argv: list, environment: dict, execute=os.execve):
-    try:
-        return execute(path, argv, environment)
-    except OSError as error:
-        # A text without #! is a shell script, as for execvp(3) and every shell.
-        if error.errno != ENOEXEC or _is_elf(path):
-            raise
-        return execute("/bin/sh", ["sh", path, *argv[1:]], environment)
-
-
-def _is_elf(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(4) == ELF_MAGIC
-
-
 # ---- With a profile ----
 
 
@@ -174,7 +158,7 @@ def _run_observed(path: str, argv: list, environment: dict, stats: bool, options
 
             return subprocess.Popen(arguments, executable=file, close_fds=False, preexec_fn=become_it)
 
-        return _execute(path, argv, environment, popen)
+        return execute(path, argv, environment, popen)
 
     try:
         return profiling.run(start, folder, **how)

@@ -21,7 +21,7 @@ from masu.messages import say, warn, writable_or_fail
 @click.option("--touch", type=click.Choice(("full", "first", "none")), default="full", show_default=True,
               help="What is written to each block: all of it, a byte of each page, or nothing.")  # fmt: skip
 @click.option("--think", is_flag=True, help="With the time that the program spent between its calls; purge_delay is tried as well.")
-@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most calls.")
+@click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.argument("file", type=click.Path(path_type=Path))
 def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: Path) -> None:
     """Finds the size classes and options that fit the program that FILE was recorded of, measures by
@@ -50,6 +50,9 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
         at_peak = {size: float(max(0, live)) for size, _, _, live in data["sizes"]}
         on_average = {size: live for (size, *_), live in zip(data["sizes"], data["mean_live"])}
         classes = tuning.choose_classes(at_peak, on_average)
+        say(f"{process.name}, process {process.head.process}: its blocks of up to 32 KiB are "
+            f"{tuning.lost(tuning.DEFAULT, at_peak):.1%} larger than asked for at the peak of live memory; "
+            f"with the classes chosen for them {tuning.lost(classes, at_peak):.1%}")  # fmt: skip
         made = replaying.plan(trace, process, Path(folder))
         tuned = tuning.search(
             goal,
@@ -58,12 +61,8 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
             lambda allocators: replaying.rounds_on(made, allocators, progress, rounds=rounds, touch=touch, think=think),
             library,
             Path(folder),
+            lambda names, ratio: say(f"tried {names}: {ratio.median:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"),
         )
-    say(f"{process.name}, process {process.head.process}: its blocks of up to 32 KiB are "
-        f"{tuning.lost(tuning.DEFAULT, at_peak):.1%} larger than asked for at the peak of live memory; "
-        f"with the classes chosen for them {tuning.lost(classes, at_peak):.1%}")  # fmt: skip
-    for settings, ratio in tuned.tried:
-        say(f"tried {settings.names()}: {ratio.median:.3f} ({ratio.low:.3f}–{ratio.high:.3f})")
     if not tuned.comparison:
         console.print(f"No gain in {goal} beyond noise: nothing is written, masu's defaults fit.", style="bold")
         return

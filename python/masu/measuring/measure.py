@@ -103,9 +103,12 @@ def launcher() -> Path:
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
+OPTIONS = ("MASU_OPTIONS", "MASU_OPTIONS_FILE")
+
+
 def clean_environment(allocator: Allocator, extra: dict[str, str] | None = None) -> dict[str, str]:
     """This process's environment, with the allocator that is meant and no other."""
-    base = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MASU_OPTIONS", "MASU_OPTIONS_FILE")}
+    base = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", *OPTIONS)}
     return {**base, **(extra or {}), **allocator.environment()}
 
 
@@ -117,36 +120,38 @@ def measure(
     folder: Path | None = None,
     timeout: float = 600,
     started: Callable[[int], None] | None = None,
+    source: Path = Path(os.devnull),
 ) -> Usage:
     """Runs the command to its end, and ends what it leaves. The launcher itself stays on the system allocator;
-    `started` is told its process id, the command is its only child."""
+    `started` is told its process id, the command is its only child. `source`: what the command reads."""
     env = clean_environment(SYSTEM, environment)
     settings = [f"{k}={v}" for k, v in allocator.environment().items()]
     with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
-        result = Path(scratch) / "usage"
-        process = subprocess.Popen(
-            [launcher(), result, *settings, "--", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=env,
-            cwd=folder,
-            start_new_session=True,
-        )
-        with process:
-            try:
-                if started:
-                    started(process.pid)
-                output, errors = process.communicate(timeout=timeout)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):  # it had just ended
-                    os.killpg(process.pid, signal.SIGKILL)
-                if isinstance(error, subprocess.TimeoutExpired):
-                    raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
-                raise
-        return Usage.read(result, output, errors)
+        result, output, errors = (Path(scratch) / name for name in ("usage", "output", "errors"))
+        # Files, not pipes: the end of a pipe comes when the last process has ended that holds it, and one in a
+        # session of its own is not ended here.
+        with source.open("rb") as stdin, output.open("wb") as stdout, errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [launcher(), result, *settings, "--", *command],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                cwd=folder,
+                start_new_session=True,
+            )
+            with process:
+                try:
+                    if started:
+                        started(process.pid)
+                    process.wait(timeout=timeout)
+                except BaseException as error:
+                    with contextlib.suppress(ProcessLookupError):  # it had just ended
+                        os.killpg(process.pid, signal.SIGKILL)
+                    if isinstance(error, subprocess.TimeoutExpired):
+                        raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
+                    raise
+        return Usage.read(result, *(file.read_text(errors="replace") for file in (output, errors)))
 
 
 def family(process: int) -> list[int]:
