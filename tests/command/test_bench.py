@@ -433,3 +433,27 @@ def test_a_state_without_answers_says_that_nothing_was_compared(bench, tmp_path)
     (tmp_path / "state.json").write_text(state_of_handover())
     _, content = bench("--only", "handover", "--quick")
     assert content["answers"] == {} and "in no case of this run" in (tmp_path / "r.html").read_text()
+
+
+# A pair takes seven instructions.
+SEVEN = r"""
+static _Alignas(16) char memory[1 << 28];
+__attribute__((visibility("hidden"))) char *next = memory;
+__asm__(".globl malloc, free\n"
+        "malloc: add $15, %rdi\n and $-16, %rdi\n mov next(%rip), %rax\n add %rax, %rdi\n mov %rdi, next(%rip)\n ret\n"
+        "free: ret\n");
+void *malloc(unsigned long);
+void *calloc(unsigned long a, unsigned long b) { return malloc(a * b); }
+void *realloc(void *p, unsigned long n) {
+  char *new = malloc(n);
+  for (unsigned long i = 0; p && i < n; i++)
+    new[i] = ((char *)p)[i];
+  return new;
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind")
+def test_instructions_are_exact(tmp_path):
+    command = [str(session.workloads() / "pairs"), "64", "live1", "1"]
+    assert counted.instructions(command, Allocator("seven", compiled(tmp_path, "seven", SEVEN)), {}) == pytest.approx(7, abs=0.01)
