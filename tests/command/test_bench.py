@@ -457,3 +457,14 @@ void *realloc(void *p, unsigned long n) {
 def test_instructions_are_exact(tmp_path):
     command = [str(session.workloads() / "pairs"), "64", "live1", "1"]
     assert counted.instructions(command, Allocator("seven", compiled(tmp_path, "seven", SEVEN)), {}) == pytest.approx(7, abs=0.01)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="no redis-server")
+def test_redis_runs_on_the_systems_allocator(tmp_path):
+    program = Path(session.__file__).parent / "programs/redis.py"
+    environment = {**os.environ, "LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(tmp_path / "bindings")}
+    environment.pop("LD_PRELOAD", None)
+    subprocess.run([sys.executable, program], env=environment, check=True, stdout=subprocess.DEVNULL)
+    found = {line.split(" to ")[1].split()[0] for path in tmp_path.glob("bindings.*") for line in path.read_text().splitlines()
+             if "binding file redis-server " in line and "symbol `malloc'" in line}  # fmt: skip
+    assert [Path(library).name for library in found] == ["libc.so.6"]
