@@ -340,7 +340,7 @@ def test_peers_that_are_missing_and_the_floor(bench, tmp_path, peers):
 
 def test_without_peers_it_takes_the_installed_ones(masu, tmp_path):
     files = ("--json", tmp_path / "r.json", "--state", tmp_path / "state.json")
-    result = masu("bench", "--only", "kmalloc-round", "--quick", "--seconds", "1", *map(str, files))
+    result = masu("bench", "--only", "kmalloc-round", "--quick", "--seconds", "1", *map(str, files), timeout=300)
     assert result.returncode == 0, result.stderr
     content = json.loads((tmp_path / "r.json").read_text())
     there = {f.name for f in installed.allocators(Path(masu("path").stdout.strip()))}
