@@ -18,27 +18,27 @@ BEGIN, END = "<!-- bench/published.py -->", "<!-- end -->"
 # Who says what; the case and figure that it is compared with; the allocators that the
 # source compares (none: all); and what the comparison comes to.
 CLAIMS = (
-    ("mimalloc's README (16 cores, 2021), larson", "mimalloc clearly before tcmalloc and jemalloc", "larson", "replacements_per_s",
+    ("[mimalloc's README](https://github.com/microsoft/mimalloc#performance) (16 cores, 2021), larson", "mimalloc clearly before tcmalloc and jemalloc", "larson", "replacements_per_s",
      (), "agrees; Google's tcmalloc of today, which is not in their table, is as good"),
     ("the same, xmalloc-test", "mimalloc far ahead; of the others rpmalloc, TBB and glibc scale", "xmalloc", "objects_per_s", (),
      "differs but for gperftools, which is among the last: on two cores nobody waits for a central list, so Google's tcmalloc and jemalloc, which hand over in large batches, lead"),
     ("the same, cache-scratch", "gperftools shares cache lines between threads, glibc does so less", "cache-scratch", "write_ns", (),
      "agrees, and glibc is as bad"),
-    ("HAKMEM, a million blocks of 16 bytes", "mimalloc 25.0 MB, glibc 39.6 MB", "resident-1000K-x-16, huge pages off", "rss_kib",
+    ("[HAKMEM](mission.md), a million blocks of 16 bytes", "mimalloc 25.0 MB, glibc 39.6 MB", "resident-1000K-x-16, huge pages off", "rss_kib",
      ("system", "mimalloc2", "mimalloc3"), "agrees"),
-    ("HAKMEM, five million", "glibc 192.4 MB", "resident-5000K-x-16, huge pages off", "rss_kib", ("system",), "agrees"),
-    ("KMalloc, 10,000 blocks of 1,024 bytes", "malloc and free 352 ns a pair (glibc's default settings)", "kmalloc-round", "pair_ns",
+    ("the same, five million", "glibc 192.4 MB", "resident-5000K-x-16, huge pages off", "rss_kib", ("system",), "agrees"),
+    ("[KMalloc](mission.md), 10,000 blocks of 1,024 bytes", "malloc and free 352 ns a pair (glibc's default settings)", "kmalloc-round", "pair_ns",
      ("system",), "agrees"),
-    ("a lecture on TCMalloc, one block of 256 KB", "TCMalloc (gperftools) before ptmalloc2", "single-256K", "pair_ns",
+    ("[a lecture on TCMalloc](mission.md), one block of 256 KB", "TCMalloc (gperftools) before ptmalloc2", "single-256K", "pair_ns",
      ("system", "gperftools"), "agrees"),
     ("the same, 512 KB", "ptmalloc2 before TCMalloc", "single-512K", "pair_ns", ("system", "gperftools"), "agrees: the same border"),
     ("the same, finite elements, 70^3", "ptmalloc2 before TCMalloc from 70^3 on", "solver-70", "wall_s", ("system", "gperftools"),
      "differs: this TCMalloc (2.10, theirs is older) is a tenth faster"),
-    ("butterfly, 32 threads", "STEP 1 twice as fast with mimalloc", "indexer-32", "step1_wall_s", ("system", "mimalloc2", "mimalloc3"),
+    ("[butterfly](mission.md), 32 threads", "STEP 1 twice as fast with mimalloc", "indexer-32", "step1_wall_s", ("system", "mimalloc2", "mimalloc3"),
      "agrees in the order; 1.6 times with two cores, where less of the time is waiting for locks"),
-    ("rpmalloc's README, random sizes of 16 to 8,000 bytes", "rpmalloc first", "random-sizes", "operations_per_s", (),
-     "differs: gperftools before it; the crate has an older rpmalloc (1.4), and here blocks are larger"),
-    ("snmalloc's paper, producer and consumer", "snmalloc first", "handover", "block_ns", (), "agrees"),
+    ("[rpmalloc's README](https://github.com/mjansson/rpmalloc), random sizes of 16 to 8,000 bytes", "rpmalloc first", "random-sizes", "operations_per_s", (),
+     "differs: gperftools before it; the crate has an older rpmalloc (1.4)"),
+    ("[snmalloc's paper](https://doi.org/10.1145/3315573.3329980) (Liétar and others, ISMM 2019), producer and consumer", "snmalloc first", "handover", "block_ns", (), "agrees"),
 )  # fmt: skip
 
 

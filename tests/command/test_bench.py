@@ -1,22 +1,52 @@
 """masu bench: short runs with the real workloads."""
 
+import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import MASU, as_in_a_terminal
 
 pytest.importorskip("scipy")
+
+from rich.console import Console  # noqa: E402
+
+from masu import installed  # noqa: E402
+from masu.bench import cases, counted, report, run, session  # noqa: E402
+from masu.bench.allocators import Contender  # noqa: E402
+from masu.measuring.measure import SYSTEM, Allocator, measure  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
-def bench(masu, tmp_path):
+def peers(tmp_path):
+    """peers(entry, ...) gives a folder as script/peers leaves it."""
+
+    def write(*entries):
+        folder = tmp_path / "peers"
+        folder.mkdir(exist_ok=True)
+        (folder / "peers.json").write_text(json.dumps(entries))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def bench(masu, tmp_path, peers):
+    """bench(...) runs it without peers, unless --peers are given."""
+
     def run(*arguments):
         files = ("--json", tmp_path / "r.json", "--html", tmp_path / "r.html", "--state", tmp_path / "state.json")
+        if "--peers" not in arguments:
+            arguments = ("--peers", peers(), *arguments)
         result = masu("bench", *map(str, files), *map(str, arguments))
         content = json.loads((tmp_path / "r.json").read_text()) if (tmp_path / "r.json").exists() else None
         return result, content
@@ -103,6 +133,7 @@ def test_one_case(bench, tmp_path):
     assert set(medians) == {"masu", "masu-again", "system"}
     assert all(r["low"] <= r["median"] <= r["high"] and r["rounds"] >= 5 for r in medians.values())
     assert any(r.get("ratio_to") == "best" and r["of"] == "system" for r in rows)
+    assert content["commands"] == {"handover": "handover"}
     page = (tmp_path / "r.html").read_text()
     assert "handover" in page and "<svg" in page
     assert not (tmp_path / "state.json").exists()
@@ -143,23 +174,130 @@ def test_what_is_counted(bench, tmp_path):
     assert content["not counted"] == {}
 
 
-def test_what_got_worse_is_named(bench, tmp_path):
-    bench("--only", "handover", "--quick", "--seconds", "1")
-    saved = json.loads((tmp_path / "r.json").read_text())
+# ---- What a run says ----
+
+
+CASE = cases.Case("it", "family", ("it", "10"), (cases.ns("pair_ns"),))
+
+
+def said(values, missing=(), case=CASE):
+    """The summary and the lines of a run of one case, of which this was measured."""
+    contenders = [Contender(name, Allocator(name)) for name in (*values, *missing)]
+    measured = run.Measured(case.name, case.text, {name: {"pair_ns": list(v)} for name, v in values.items()}, missing=dict(missing))
+    lines = report.lines([(case, case.name)], {case.name: measured}, contenders)
+    return report.summary(lines, None), lines
+
+
+@pytest.mark.parametrize(("masu", "again"), [(8, 10), (10, 8)])
+def test_noise_has_no_direction(masu, again):
+    summary, _ = said({"masu": [masu] * 5, "masu-again": [again] * 5, "system": [10] * 5})
+    assert summary.noise == pytest.approx(1.25)
+
+
+def test_the_best_has_the_best_median():
+    _, (line,) = said({"masu": [15, 15], "one": [10, 20], "other": [19, 19.5]})
+    assert line.best == "one"
+
+
+@pytest.mark.parametrize("name", ["masu", "masu-again"])
+def test_to_fail_is_worse(name):
+    values = {"masu": [1] * 5, "masu-again": [1] * 5, "system": [2] * 5}
+    del values[name]
+    summary, _ = said(values, missing={name: "signal 11"})
+    assert (summary.cases, summary.best, summary.worse) == (1, 0, 1)
+    assert summary.failed == {"it": "signal 11"}
+
+
+def test_a_program_that_is_not_there_is_nobodys_failure():
+    summary, _ = said({}, missing=dict.fromkeys(("masu", "masu-again", "system"), "it is not installed"))
+    assert summary.cases == 0 and not summary.failed
+
+
+def test_masu_that_fails_is_named_and_ends_with_1(bench, tmp_path):
+    result, content = bench("--only", "kmalloc-round", "--quick", "--seconds", "1", "--library", compiled(tmp_path, "wrong", TWICE))
+    assert result.returncode == 1, result.stderr
+    assert "masu failed in kmalloc-round: " in result.stdout and "best in 0 of 2 figures" in result.stdout
+    assert "masu failed in kmalloc-round: " in (tmp_path / "r.html").read_text()
+    assert any(r.get("allocator") == "masu" and r["missing"] for r in content["rows"])
+
+
+def state_of_handover(command="handover"):
+    values = {name: {"block_ns": [ns] * 5, "peak_rss_kib": [1.0] * 5} for name, ns in (("masu", 1.0), ("system", 2.0))}
+    return json.dumps({"handover": {"case": "handover", "command": command, "values": values}})
+
+
+@pytest.fixture
+def saved(bench, tmp_path):
+    """A saved run, and the state that it was made of once more."""
+    (tmp_path / "state.json").write_text(state_of_handover())
+    bench("--only", "handover", "--quick")
+    (tmp_path / "state.json").write_text(state_of_handover())
+    return json.loads((tmp_path / "r.json").read_text())
+
+
+def compared(bench, tmp_path, saved):
+    (tmp_path / "saved.json").write_text(json.dumps(saved))
+    return bench("--only", "handover", "--quick", "--baseline", tmp_path / "saved.json")[0].stdout
+
+
+def much_better(saved):
     for row in saved["rows"]:
         if "ratio_to" in row:
             row.update(median=row["median"] / 100, low=row["low"] / 100, high=row["high"] / 100)
-    (tmp_path / "saved.json").write_text(json.dumps(saved))
-    result, _ = bench("--only", "handover", "--quick", "--seconds", "1", "--baseline", tmp_path / "saved.json")
-    assert "got worse handover, block_ns" in result.stdout
+    return saved
+
+
+def test_what_got_worse_is_named(bench, tmp_path, saved):
+    assert "got worse handover, block_ns: 0.50 of system, was 0.01 of system" in compared(bench, tmp_path, much_better(saved))
+
+
+def test_nothing_got_worse_beside_the_run_itself(bench, tmp_path, saved):
+    out = compared(bench, tmp_path, saved)
+    assert "Compared with" in out and "got worse" not in out and "not compared" not in out
+
+
+@pytest.mark.parametrize("commands", [{"handover": "handover 100"}, {}])
+def test_another_command_is_not_compared(bench, tmp_path, saved, commands):
+    out = compared(bench, tmp_path, {**much_better(saved), "commands": commands})
+    assert "got worse" not in out and "not compared, not there with the same command: handover" in out
+
+
+# ---- Interrupted ----
 
 
 def test_it_goes_on_where_it_stopped(bench, tmp_path):
-    measured = {"handover": {"case": "handover", "values": {"masu": {"block_ns": [1.0] * 5, "peak_rss_kib": [1.0] * 5}}}}
-    (tmp_path / "state.json").write_text(json.dumps(measured))
+    (tmp_path / "state.json").write_text(state_of_handover())
     result, content = bench("--only", "handover", "--quick")
     assert "going on" in result.stdout
-    assert [r["median"] for r in content["rows"] if r["figure"] == "block_ns"] == [1.0]
+    assert {r["median"] for r in content["rows"] if r["figure"] == "block_ns" and "allocator" in r} == {1.0, 2.0}
+
+
+def test_a_state_of_other_commands_is_measured_anew(bench, tmp_path):
+    (tmp_path / "state.json").write_text(state_of_handover("handover 100"))
+    result, content = bench("--only", "handover", "--quick", "--seconds", "1")
+    assert "going on" not in result.stdout
+    assert "masu-again" in {r.get("allocator") for r in content["rows"]}
+
+
+def test_ctrl_c_keeps_what_was_measured(bench, tmp_path, peers):
+    state = tmp_path / "state.json"
+    arguments = ("--only", "kmalloc-round,xmalloc", "--quick", "--seconds", "1")
+    process = subprocess.Popen([MASU, "bench", *arguments, "--peers", peers(), "--state", state],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=as_in_a_terminal)  # fmt: skip
+    while not state.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and not errors
+    measured = json.loads(state.read_text())
+    assert list(measured) == ["kmalloc-round"]
+    result, content = bench(*arguments)
+    assert result.returncode == 0 and "1 cases are measured" in result.stdout
+    ours = [r["median"] for r in content["rows"] if r["case"] == "kmalloc-round" and r.get("allocator") == "masu" and r["unit"] == "ns"]
+    values = sorted(measured["kmalloc-round"]["values"]["masu"]["pair_ns"])
+    assert values[0] <= ours[0] <= values[-1] and "xmalloc" in content["commands"]
+    assert not state.exists()
 
 
 def test_a_state_that_is_none(bench, tmp_path):
@@ -181,3 +319,152 @@ def test_a_baseline_that_is_not_there(bench, tmp_path):
 def test_a_peers_folder_without_peers(bench, tmp_path):
     result, _ = bench("--only", "handover", "--peers", tmp_path)
     assert result.returncode == 125 and "script/peers" in result.stderr
+
+
+# ---- The contenders ----
+
+
+def test_peers_that_are_missing_and_the_floor(bench, tmp_path, peers):
+    least = tmp_path / "least.so"
+    subprocess.run(["cc", "-O3", "-std=gnu17", "-shared", "-fPIC", "-fno-builtin", "-fvisibility=hidden", "-o", least, ROOT / "bench/floors/least.c"], check=True)
+    folder = peers({"name": "least", "version": "1", "library": str(least)}, {"name": "gone", "missing": "no compiler"})
+    result, content = bench("--only", "kmalloc-round", "--quick", "--seconds", "1", "--peers", folder)
+    assert result.returncode == 0, result.stderr
+    assert "missing gone: no compiler" in result.stdout and content["allocators"]["gone"] == "no compiler"
+    assert "missing: no compiler" in (tmp_path / "r.html").read_text()
+    assert {r["missing"] for r in content["rows"] if r.get("allocator") == "gone"} == {"no compiler"}
+    floors = {r["figure"] for r in content["rows"] if r.get("ratio_to") == "floor"}
+    assert floors == {"pair_ns"}  # it never gives memory back, so that is not compared
+    assert all(r["of"] != "least" for r in content["rows"] if r.get("ratio_to") == "best")
+
+
+def test_without_peers_it_takes_the_installed_ones(masu, tmp_path):
+    files = ("--json", tmp_path / "r.json", "--state", tmp_path / "state.json")
+    result = masu("bench", "--only", "kmalloc-round", "--quick", "--seconds", "1", *map(str, files), timeout=300)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "r.json").read_text())
+    there = {f.name for f in installed.allocators(Path(masu("path").stdout.strip()))}
+    for name in installed.KNOWN:
+        assert (content["allocators"][name] == "not installed") == (name not in there)
+        assert (f"missing {name}: not installed" in result.stdout) == (name not in there)
+
+
+# ---- The cases ----
+
+
+@pytest.fixture
+def runner(tmp_path):
+    def make(*contenders, **plan):
+        console = Console(file=io.StringIO())
+        return run.Runner(session.workloads(), tmp_path / "made", contenders, run.Plan(**{"seconds_a_case": 1, **plan}), console)
+
+    return make
+
+
+# The least that each can do, in place of its arguments; None: as they are.
+SMALL = {
+    "aligned": ["1000"], "batch": [None, None, "10", "10", None], "calloc_zero": ["20"], "false_sharing": [None, None, "10"],
+    "fragmentation": [None, "8", "1", None], "free_only": ["1000"], "hakmem_memory": ["1000", None], "handover": ["1000"],
+    "indexer": ["--threads", None, "--megabytes", "1"], "kmalloc_round": ["1"], "larson_like": [None, "2", "100"],
+    "malloc_large": ["5"], "many_threads": [None, "10"], "mstress": [None, "2", "100"], "pairs": [None, None, "1000"],
+    "random_sizes": [None, "1000", "1000", "100"], "realloc_growth": ["1", "4", "100"], "recycle": [None, "1000", "2"],
+    "server_day": [None], "short_threads": ["20"], "single_size": [None, "10", None], "sized_delete": [None, None, "1000"],
+    "sleeping_threads": ["4", "16", "1"], "solver": ["8", "1"], "stackprobe": [None, "100000"], "threadtest": [None, "2"],
+    "xmalloc": [None, None, "10"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [c for c in cases.ALL if not c.trace], ids=lambda c: c.name)
+def test_every_case_prints_its_figures(runner, library, case):
+    if not case.is_there():
+        pytest.skip(f"no {case.command[0]}")
+    if not case.program:
+        given = [*case.command[1:], *[None] * 5]
+        words = [was if word is None else word for word, was in zip(SMALL[case.command[0]], given)]
+        case = replace(case, command=(case.command[0], *filter(None, words)))
+    contender = Contender("masu", Allocator("masu", Path(library)))
+    result = run.Measured(case.name)
+    runner(contender)._once(case, case.name, contender, result)
+    assert set(result.values["masu"]) == {figure.key for figure in case.figures}
+
+
+def huge_pages(case, name, runner):
+    contender = Contender("system", SYSTEM)
+    command = runner(contender)._command(case, contender, run._environment(name))
+    return measure(command, environment=run._environment(name)).output.split()
+
+
+@pytest.mark.skipif("THP_enabled" not in Path("/proc/self/status").read_text(), reason="the kernel doesn't say")
+def test_huge_pages_are_off_when_they_are_said_to_be(runner):
+    status = replace(CASE, command=("grep", "THP_enabled", "/proc/self/status"), program=True)
+    assert huge_pages(status, "it", runner) == ["THP_enabled:", "1"]
+    assert huge_pages(status, "it, huge pages off", runner) == ["THP_enabled:", "0"]
+
+
+def test_what_uses_huge_pages_is_measured_without():
+    memory = replace(CASE, figures=(run.Figure("peak_rss_kib", "KiB", memory=True),))
+    for case, kib, more in ((memory, 64 << 10, 1), (memory, 63 << 10, 0), (CASE, 64 << 10, 0)):
+        done = {"it": run.Measured("it", counted={"masu": {}, "peer": {"sampled_huge_kib": kib}})}
+        assert len(list(run.variants([case], True, done))) == 1 + more
+        assert len(list(run.variants([case], False, done))) == len(list(run.variants([case], True, {}))) == 1
+
+
+PROGRAM = cases.Case("it", "real programs", ("sh", "-c", 'echo "$LD_PRELOAD"'), (cases.STEADY,), program=True)
+
+
+@pytest.mark.parametrize(("script", "what"), [('echo "$LD_PRELOAD"', "output"), ('echo "$LD_PRELOAD" >/dev/null', "file"),
+                                              ('test -z "$LD_PRELOAD" || exit 0; echo right', "output")])  # fmt: skip
+def test_another_answer_than_on_the_systems_allocator_is_missing(runner, library, script, what):
+    case = replace(PROGRAM, command=("sh", "-c", script))
+    contenders = [Contender("system", SYSTEM), Contender("same", Allocator("same")), Contender("other", Allocator("other", Path(library)))]
+    result = runner(*contenders, most_rounds=2)._case(case, "it", lambda *_: None)
+    assert set(result.values) == {"system", "same"} and set(result.right) == {what}
+    assert result.missing["other"].startswith(f"{what} differs: ")
+
+
+def test_what_is_never_the_same_is_no_answer(runner, library):
+    case = replace(PROGRAM, command=("date", "+%N"))
+    contenders = [Contender("system", SYSTEM), Contender("other", Allocator("other", Path(library)))]
+    result = runner(*contenders, most_rounds=3)._case(case, "it", lambda *_: None)
+    assert set(result.values) == {"system", "other"} and not result.missing and not result.right
+
+
+def test_a_state_without_answers_says_that_nothing_was_compared(bench, tmp_path):
+    (tmp_path / "state.json").write_text(state_of_handover())
+    _, content = bench("--only", "handover", "--quick")
+    assert content["answers"] == {} and "in no case of this run" in (tmp_path / "r.html").read_text()
+
+
+# A pair takes seven instructions.
+SEVEN = r"""
+static _Alignas(16) char memory[1 << 28];
+__attribute__((visibility("hidden"))) char *next = memory;
+__asm__(".globl malloc, free\n"
+        "malloc: add $15, %rdi\n and $-16, %rdi\n mov next(%rip), %rax\n add %rax, %rdi\n mov %rdi, next(%rip)\n ret\n"
+        "free: ret\n");
+void *malloc(unsigned long);
+void *calloc(unsigned long a, unsigned long b) { return malloc(a * b); }
+void *realloc(void *p, unsigned long n) {
+  char *new = malloc(n);
+  for (unsigned long i = 0; p && i < n; i++)
+    new[i] = ((char *)p)[i];
+  return new;
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind")
+def test_instructions_are_exact(tmp_path):
+    command = [str(session.workloads() / "pairs"), "64", "live1", "1"]
+    assert counted.instructions(command, Allocator("seven", compiled(tmp_path, "seven", SEVEN)), {}) == pytest.approx(7, abs=0.01)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="no redis-server")
+def test_redis_runs_on_the_systems_allocator(tmp_path):
+    program = Path(session.__file__).parent / "programs/redis.py"
+    environment = {**os.environ, "LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(tmp_path / "bindings")}
+    environment.pop("LD_PRELOAD", None)
+    subprocess.run([sys.executable, program], env=environment, check=True, stdout=subprocess.DEVNULL)
+    found = {line.split(" to ")[1].split()[0] for path in tmp_path.glob("bindings.*") for line in path.read_text().splitlines()
+             if "binding file redis-server " in line and "symbol `malloc'" in line}  # fmt: skip
+    assert [Path(library).name for library in found] == ["libc.so.6"]

@@ -49,8 +49,9 @@ def pages(compile_program, tmp_path_factory):
     # Long enough for a curve of its memory.
     work = "x = [[str(i) for i in range(20000)] for _ in range(10)]"
     run("compare", "-n", "2", "--html", folder / "compare.html", "--", os.path.realpath(sys.executable), "-c", work)
+    (folder / "peers.json").write_text("[]")
     run("bench", "--only", "handover,freed-random90", "--quick", "--seconds", "1", "--html", folder / "bench.html",
-        "--state", folder / "state.json")  # fmt: skip
+        "--state", folder / "state.json", "--peers", folder)  # fmt: skip
     return {"report": (folder / "report.html", 8), "compare": (folder / "compare.html", 2), "bench": (folder / "bench.html", 2)}
 
 

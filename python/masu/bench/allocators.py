@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from masu import installed
 from masu.measuring.answers import why_not
 from masu.measuring.measure import SYSTEM, Allocator
 from masu.messages import Problem
@@ -34,14 +35,14 @@ class Contender:
 
 
 def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Path) -> list[Contender]:
-    """masu twice, the system's, those that script/peers built, and those given as NAME=LIBRARY."""
+    """masu twice, the system's, those that script/peers built or else the installed ones, and those given as NAME=LIBRARY."""
     again = folder / "masu-again.so"
     shutil.copyfile(library, again)
     contenders = [
         Contender(OURS, Allocator(OURS, library)),
         Contender(AGAIN, Allocator(AGAIN, again)),
         Contender("system", SYSTEM, os.confstr("CS_GNU_LIBC_VERSION") or ""),
-        *_built(peers),
+        *(_built(peers) if peers else _installed(library)),
         Contender(INLINE, Allocator(INLINE), "bench/floors/inline.h", floor=True),
     ]
     for text in extra:
@@ -51,9 +52,13 @@ def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Pat
     return contenders
 
 
-def _built(peers: Path | None) -> list[Contender]:
-    if not peers:
-        return []
+def _installed(library: Path) -> list[Contender]:
+    """Each that masu knows by name; what is not installed is missing, not left out."""
+    there = {f.name: Contender(f.name, f.allocator, f.version) for f in installed.allocators(library)}
+    return [there.get(name) or Contender(name, None, missing="not installed") for name in installed.KNOWN]
+
+
+def _built(peers: Path) -> list[Contender]:
     try:
         listed = json.loads((peers / "peers.json").read_text())
     except FileNotFoundError:

@@ -50,6 +50,11 @@ class Case:
     trace: str = ""
     """The command is trace_play, and this is what it plays: a file of bench/traces, of which {plan} is the plan."""
 
+    @property
+    def text(self) -> str:
+        """The command, the same wherever masu is installed."""
+        return " ".join(self.command).replace(f"{HERE}/", "")
+
     def is_there(self) -> bool:
         return not self.program or bool(shutil.which(self.command[0]))
 

@@ -34,6 +34,8 @@ class Line:
     medians: dict[str, Estimate]
     missing: dict[str, str]
     rounds: int
+    command: str
+    """"" where it isn't known."""
     best: str
     """The best of the peers and the system's."""
     to_best: Estimate | None
@@ -43,8 +45,15 @@ class Line:
     """masu to its own copy."""
 
     @property
+    def failed(self) -> str:
+        """Why masu or its copy has no figure where another has one; '' where both have."""
+        return (self.missing.get(OURS) or self.missing.get(AGAIN, "")) if self.best else ""
+
+    @property
     def verdict(self) -> str:
-        """`best`, `worse`, or `even`: the interval says which; without one it is even."""
+        """`best`, `worse`, or `even`: the interval says which; without one it is even. To fail is worse."""
+        if self.failed:
+            return "worse"
         if not self.to_best:
             return ""
         return "best" if self.to_best.high < 1 else "worse" if self.to_best.low > 1 else "even"
@@ -74,13 +83,13 @@ def _line(case: Case, name: str, figure: Figure, m: Measured, rivals: list[str])
     return Line(
         name, case.family, figure, case.published,
         {contender: estimate(values(contender)) for contender in m.values if values(contender)},
-        m.missing, m.rounds, best, to(best), to("system"),
+        m.missing, m.rounds, m.command, best, to(best), to("system"),
         None if figure.memory else to(LEAST), to(AGAIN),
     )  # fmt: skip
 
 
 def judged(all_lines: Sequence[Line]) -> list[Line]:
-    return [line for line in all_lines if line.figure.judged and line.to_best]
+    return [line for line in all_lines if line.figure.judged and line.verdict]
 
 
 # ---- For machines ----
@@ -135,6 +144,9 @@ def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured
         "machine": machine(),
         "allocators": {c.name: c.version or c.missing for c in contenders},
         "rows": [*rows(all_lines), *counted_rows(measured)],
+        "commands": {line.case: line.command for line in all_lines if line.command},
+        "published": {line.case: line.published for line in all_lines if line.published},
+        "answers": {name: m.right for name, m in measured.items() if m.right},
         "process": {name: m.process for name, m in measured.items()},
         "system calls": {name: m.system_calls for name, m in measured.items() if m.system_calls},
         "not counted": {name: m.uncounted for name, m in measured.items() if m.uncounted},
@@ -156,33 +168,46 @@ class Summary:
     mean_time: float
     mean_memory: float
     noise: float
+    """Geometric mean of how far masu and its copy lie apart, in whichever direction."""
     worst: list[Line]
+    failed: dict[str, str]
+    """The cases in which masu failed, and why. They count as worse, and are in no mean."""
+    saved: str
+    """The saved run that this one is compared with."""
     got_worse: list[str]
+    not_compared: list[str]
+    """Cases that the saved run doesn't have, or whose commands weren't the same or aren't known."""
 
 
 def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
     js = judged(all_lines)
     ratios = [(line, line.to_best.median) for line in js if line.to_best and line.to_best.median > 0]
+    apart = [line.noise.median for line in js if line.noise and line.noise.median > 0]
+    commands = before.get("commands", {}) if before else {}
+    same = {line.case for line in js if line.command and line.command == commands.get(line.case)}
     return Summary(
         len(js),
         *(sum(line.verdict == v for line in js) for v in ("best", "even", "worse")),
         geometric_mean([r for _, r in ratios]),
         geometric_mean([r for line, r in ratios if not line.figure.memory]),
         geometric_mean([r for line, r in ratios if line.figure.memory]),
-        geometric_mean([abs(line.noise.median) for line in js if line.noise and line.noise.median > 0]),
+        geometric_mean([max(r, 1 / r) for r in apart]),
         [line for line, _ in sorted(ratios, key=lambda pair: -pair[1])[:5]],
-        list(_worse_than(all_lines, before)) if before else [],
+        {line.case: line.failed for line in js if line.failed},
+        ", ".join(before["machine"].get(key, "") for key in ("when", "commit", "cpu")) if before else "",
+        list(_worse_than([line for line in js if line.case in same], before)) if before else [],
+        list(dict.fromkeys(line.case for line in js if line.case not in same)) if before else [],
     )  # fmt: skip
 
 
-def _worse_than(all_lines: Sequence[Line], before: dict) -> Iterator[str]:
+def _worse_than(comparable: Sequence[Line], before: dict) -> Iterator[str]:
     """Ratios that are worse than in a saved run, outside both intervals."""
     old = {(r["case"], r["figure"], r["ratio_to"]): r for r in before["rows"] if "ratio_to" in r}
-    for line in all_lines:
-        for other, e in (("best", line.to_best), ("floor", line.to_floor)):
-            was = old.get((line.case, line.figure.key, other))
-            if e and was and line.figure.judged and was["high"] is not None and e.low > was["high"]:
-                yield f"{line.case}, {line.figure.key}: {e.median:.2f} to the {other}, was {was['median']:.2f}"
+    for line in comparable:
+        for kind, of, e in (("best", line.best, line.to_best), ("floor", "floor", line.to_floor)):
+            was = old.get((line.case, line.figure.key, kind))
+            if e and was and was["high"] is not None and e.low > was["high"]:
+                yield f"{line.case}, {line.figure.key}: {e.median:.2f} of {of}, was {was['median']:.2f} of {was['of']}"
 
 
 # ---- For terminals ----
@@ -230,6 +255,8 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
         for name, reason in line.missing.items():
             if name not in absent:
                 console.print(f"[yellow]missing[/] {line.case}, {name}: {reason}", highlight=False)
+    for case, why in s.failed.items():
+        console.print(Text.assemble(("masu failed", "bold red"), f" in {case}: {why}"))
     console.print(
         f"masu is best in {s.best} of {s.cases} figures, even with the best in {s.even}, worse in {s.worse}.\n"
         f"Geometric mean against the best of each case: {s.mean:.2f} "
@@ -239,8 +266,12 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
     console.print("The five worst:", highlight=False)
     for line in s.worst:
         console.print(f"  {line.case}, {line.figure.key}: {line.to_best.median:.2f} of {line.best}", highlight=False)
+    if s.saved:
+        console.print(f"Compared with the run of {s.saved}:", highlight=False)
     for text in s.got_worse:
         console.print(f"[red]got worse[/] {text}", highlight=False)
+    if s.not_compared:
+        console.print(f"[yellow]not compared[/], not there with the same command: {', '.join(s.not_compared)}", highlight=False)
 
 
 def write_json(path: Path, content: dict) -> None:

@@ -7,10 +7,12 @@ was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
 import shutil
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +27,7 @@ from masu.bench import counted, programs
 from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
 from masu.json_text import json_text
-from masu.measuring.measure import Usage, measure
+from masu.measuring.measure import SYSTEM, Usage, measure
 from masu.measuring.rounds import is_finite, own_figures
 from masu.measuring.statistics import LEAST_ROUNDS, ratio
 from masu.messages import Problem
@@ -34,6 +36,8 @@ TIGHT = 0.02
 """Half of the interval of the ratio to the best: tight enough."""
 
 HUGE_OFF = "huge pages off"
+MUCH_HUGE_KIB = 64 << 10
+"""So much in huge pages, on any allocator: then the memory of a case is measured without them as well."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Plan:
     least_rounds: int = LEAST_ROUNDS
     most_rounds: int = 30
     count: bool = False
-    """Also what takes runs of its own?"""
+    """Also what takes runs of its own: what is counted, and cases without huge pages?"""
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Measured:
     """One case on all allocators: for each the values of every figure, round by round."""
 
     case: str
+    command: str = ""
+    """As Case.text has it."""
     values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     process: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """What the system counted: CPU time, switches, faults."""
@@ -63,18 +69,30 @@ class Measured:
     missing: dict[str, str] = field(default_factory=dict)
     curves: dict[str, list[list[float]]] = field(default_factory=dict)
     """Samples of the last round: time, resident, live."""
+    answers: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """What is no figure but a result, by its name: all that it was, in any round."""
 
     @property
     def rounds(self) -> int:
         return max((len(v) for f in self.values.values() for v in f.values()), default=0)
 
+    @property
+    def right(self) -> dict[str, str]:
+        """The answers of the system's allocator. What is not the same in every round, as a date is not, is none."""
+        return {key: said[0] for key, said in self.answers.get(SYSTEM.name, {}).items() if len(said) == 1}
 
-def variants(cases: Sequence[Case], huge_off: bool) -> Iterator[tuple[Case, str]]:
-    """Each case, and once more without huge pages where they matter."""
+
+def variants(cases: Sequence[Case], huge_off: bool, done: dict[str, Measured]) -> Iterator[tuple[Case, str]]:
+    """Each case, and once more without huge pages where they matter: the case says so, or what was counted of it."""
     for case in cases:
         yield case, case.name
-        if case.no_huge and huge_off:
+        if huge_off and (case.no_huge or case.name in done and _much_huge(case, done[case.name])):
             yield case, f"{case.name}, {HUGE_OFF}"
+
+
+def _much_huge(case: Case, measured: Measured) -> bool:
+    most = max((found.get("sampled_huge_kib", 0) for found in measured.counted.values()), default=0)
+    return most >= MUCH_HUGE_KIB and any(figure.memory for figure in case.figures)
 
 
 def bundled() -> Path:
@@ -94,16 +112,20 @@ class Runner:
         made.mkdir(parents=True, exist_ok=True)
         programs.generate(made)
 
-    def run(self, cases: Sequence[tuple[Case, str]], state: Path, done: dict[str, Measured]) -> dict[str, Measured]:
+    def run(self, cases: Sequence[Case], state: Path, done: dict[str, Measured]) -> dict[str, Measured]:
         """Adds to `done`, and writes it after every case."""
-        todo = [(case, name) for case, name in cases if name not in done]
+
+        def todo() -> Iterator[tuple[Case, str]]:
+            return ((case, name) for case, name in variants(cases, self.plan.count, done) if name not in done)
+
         columns = (
             TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task("", total=len(todo))
-            for index, (case, name) in enumerate(todo):
+            task = progress.add_task("", total=0)
+            for index, (case, name) in enumerate(todo()):
+                progress.update(task, total=index + len(list(todo())))  # what is counted may add to it
                 done[name] = self._case(
                     case, name, lambda said, part, at=index: progress.update(task, description=said, completed=at + part)
                 )
@@ -111,7 +133,7 @@ class Runner:
         return done
 
     def _case(self, case: Case, name: str, tell) -> Measured:
-        result = Measured(name)
+        result = Measured(name, case.text)
         if case.trace:
             self._plan(case)
         if not case.is_there():
@@ -129,20 +151,27 @@ class Runner:
         least = min(self.plan.least_rounds, most)
         warm = case.rounds or name.endswith(HUGE_OFF)  # the same program ran just before
         start, round_ = time.monotonic(), 0 if warm else -1
+
+        def leave_out(contender: str, why: str) -> None:
+            result.missing[contender] = why
+            for found in (result.values, result.process, result.answers, result.curves):
+                found.pop(contender, None)
+
         while running and round_ < most:
             for contender in self.order.sample(running, len(running)):
                 used = time.monotonic() - start
                 tell(f"{name}: {contender.name}", min(0.99, max(used / self.plan.seconds_a_case, (round_ + 1) / most)))
                 try:
-                    self._once(case, name, contender, result if round_ >= 0 else None)
+                    self._once(case, name, contender, result, warm_up=round_ < 0)
                 except Problem as problem:
-                    result.missing[contender.name] = str(problem)
-                    result.values.pop(contender.name, None)
-                    result.process.pop(contender.name, None)
+                    leave_out(contender.name, str(problem))
                     running.remove(contender)
             round_ += 1
             if round_ >= least and (time.monotonic() - start > self.plan.seconds_a_case or tight(case, result)):
                 break
+        for wrong, why in differing(result).items():
+            leave_out(wrong, why)
+        running = [contender for contender in running if contender.name not in result.missing]
         if self.plan.count and not name.endswith(HUGE_OFF):
             for contender in running:
                 if contender.name != AGAIN:
@@ -189,14 +218,27 @@ class Runner:
     def _inline(self, case: Case) -> bool:
         return (self.workloads / f"{case.command[0]}-{INLINE}").exists()
 
-    def _once(self, case: Case, name: str, contender: Contender, result: Measured | None) -> None:
+    def _once(self, case: Case, name: str, contender: Contender, result: Measured, *, warm_up: bool = False) -> None:
         environment = _environment(name)
-        usage = measure(self._command(case, contender, environment), contender.allocator, environment=environment)
+        command = self._command(case, contender, environment)
+        kept = self.made / "kept"
+        if warm_up:  # what the timed rounds throw away is kept once, to be compared
+            kept.unlink(missing_ok=True)
+            command = [word.replace(os.devnull, str(kept)) for word in command]
+        usage = measure(command, contender.allocator, environment=environment)
         if usage.status or "cannot be preloaded" in usage.errors:
             raise Problem(_why(usage))
-        if result is None:  # warm-up
-            return
         own = own_figures(usage.output)
+        answers = {key: value for key, value in own.items() if isinstance(value, str)}
+        if case.program and usage.output and not own:
+            answers["output"] = _digest(usage.output.encode())
+        if warm_up and kept.exists():
+            answers["file"] = _digest(kept.read_bytes())
+        before = result.answers.setdefault(contender.name, {})
+        for key, answer in answers.items():
+            before[key] = sorted({*before.get(key, []), answer})
+        if warm_up:
+            return
         values = result.values.setdefault(contender.name, {})
         for figure in case.figures:
             values.setdefault(figure.key, []).append(_value(figure, usage, own))
@@ -213,7 +255,7 @@ class Runner:
         elif not case.program:
             inline = f"-{INLINE}" if contender.name == INLINE else ""
             command[0] = str(self.workloads / f"{command[0]}{inline}")
-        elif environment:
+        if environment and (case.program or case.trace):
             command = [str(self.workloads / "no_huge"), *command]
         if case.cores and shutil.which("taskset"):
             cores = sorted(os.sched_getaffinity(0))[-case.cores :]
@@ -223,6 +265,20 @@ class Runner:
 
 def _environment(name: str) -> dict[str, str]:
     return {"MASU_BENCH_HUGE": "0"} if name.endswith(HUGE_OFF) else {}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def differing(measured: Measured) -> dict[str, str]:
+    """Who has other answers than the system's allocator, and which."""
+    return {
+        name: f"{key} differs: {' or '.join(said.get(key, ['none']))}, on the system's allocator {right}"
+        for key, right in measured.right.items()
+        for name, said in measured.answers.items()
+        if said.get(key) != [right]
+    }
 
 
 def _why(usage: Usage) -> str:
@@ -242,8 +298,7 @@ def best_of(figure: Figure, measured: Measured, names: Sequence[str]) -> str:
     """The name with the best median; '' when none was measured."""
 
     def median(name: str) -> float:
-        values = sorted(measured.values[name][figure.key])
-        return values[len(values) // 2]
+        return statistics.median(measured.values[name][figure.key])
 
     there = [name for name in names if figure.key in measured.values.get(name, {})]
     return (max if figure.more else min)(there, key=median) if there else ""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from masu.bench import allocators, cases, page, report
-from masu.bench.run import Plan, Runner, read_state, variants
+from masu.bench.run import HUGE_OFF, Measured, Plan, Runner, read_state, variants
 from masu.measuring.rounds import wide
 from masu.messages import Problem
 
@@ -63,9 +63,9 @@ def run(
     html_file: Path | None,
     baseline: Path | None,
     state: Path | None,
-) -> None:
+) -> report.Summary:
     console = wide()
-    picked = list(variants(chosen(only, quick), huge_off=not quick))
+    picked = chosen(only, quick)
     programs = workloads()
     found = allocators.found(library, peers, extra, folder)
     found = [allocators.proven(c) for c in found]
@@ -75,12 +75,13 @@ def run(
     if seconds:
         plan = replace(plan, seconds_a_case=seconds)
     before = json.loads(baseline.read_text()) if baseline else None
-    state = state or Path("build/bench") / f"state-{_key(found, plan, picked)}.json"
-    done = read_state(state)
+    own_state = Path("build/bench") / f"state-{_key(found, plan, picked)}.json"
+    done = _measured_before(state or own_state, picked, same_commands=not state)
+    state = state or own_state
     if done:
         console.print(f"going on from {state}: {len(done)} cases are measured", highlight=False)
     measured = Runner(programs, folder / "made", found, plan, console).run(picked, state, done)
-    lines = report.lines(picked, measured, found)
+    lines = report.lines(list(variants(picked, plan.count, measured)), measured, found)
     summary = report.summary(lines, before)
     report.tell(lines, summary, found, console)
     content = report.as_json(lines, found, measured)
@@ -89,11 +90,25 @@ def run(
     if html_file:
         page.write(html_file, lines, summary, found, measured, content["machine"])
     state.unlink(missing_ok=True)
+    return summary
 
 
-def _key(found: list[allocators.Contender], plan: Plan, picked: list) -> str:
+def _measured_before(state: Path, picked: list[cases.Case], *, same_commands: bool) -> dict[str, Measured]:
+    """What a state has of these cases, measured by the same commands; `same_commands`: its name says that, see _key."""
+    commands = {case.name: case.text for case in picked}
+    done = {}
+    for name, measured in read_state(state).items():
+        command = commands.get(name.removesuffix(f", {HUGE_OFF}"))
+        if same_commands and command:
+            measured.command = command
+        if command and measured.command in ("", command):
+            done[name] = measured
+    return done
+
+
+def _key(found: list[allocators.Contender], plan: Plan, picked: list[cases.Case]) -> str:
     """A run goes on only with the same libraries, cases and plan."""
-    digest = hashlib.sha256(repr((plan, picked)).encode())
+    digest = hashlib.sha256(repr((plan, list(variants(picked, plan.count, {})))).encode())
     for c in found:
         digest.update(c.name.encode())
         if c.allocator and c.allocator.library:
