@@ -60,7 +60,8 @@ def test_with_what_is_not_there(masu, given):
     assert result.stderr.count("\n") == 1
 
 
-def test_in_a_pipe_no_path_is_folded(masu, library):
+def test_in_a_pipe_no_path_is_folded(monkeypatch, masu, library):
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert library in masu("allocators").stdout
 
 
