@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -491,8 +490,9 @@ internal bool os_thread_start(void *(*body)(void *)) {
 /* A thread of the program's has its descriptors: a file that it opens takes a number that the program may be
  * about to use, and close what the program has put there. Starting with them and giving them up copies none. */
 static int without_files(void *body) {
+  enum { CALL = 436, UNSHARE = 2 }; /* close_range and its flag, younger than many headers */
   add_relaxed(&own_threads, 1);
-  if (syscall(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE) == 0)
+  if (syscall(CALL, 0, ~0u, UNSHARE) == 0)
     ((void (*)(void))body)();
   sub_relaxed(&own_threads, 1);
   return 0;

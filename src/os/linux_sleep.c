@@ -9,11 +9,12 @@
 
 /* While it waits for a child that has its memory, the child may run what looks like its code. */
 static bool shares_memory_meanwhile(long call) {
+  enum { CLONE3 = 435 }; /* younger than many headers */
 #ifdef SYS_vfork
   if (call == SYS_vfork)
     return true;
 #endif
-  return call == SYS_clone || call == SYS_clone3;
+  return call == SYS_clone || call == CLONE3;
 }
 
 /* "number argument x 6 stack program-counter", of a thread off its processor; "running";
