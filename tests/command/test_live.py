@@ -313,13 +313,17 @@ def test_two_readers_at_once(start):
     assert [r.wait(timeout=60) for r in readers] == [0, 0]
 
 
+def stop(running):
+    os.kill(running.pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{running.pid}/task")
+    assert eventually(lambda: all(") T " in t.read_text() for t in tasks.glob("*/stat")))
+
+
 def test_one_that_is_stopped(start, monkeypatch):
     monkeypatch.setattr(live, "PATIENCE_S", 0.3)
     running = start("--live")
     with live.Page(running.pid) as page:
-        os.kill(running.pid, signal.SIGSTOP)
-        tasks = Path(f"/proc/{running.pid}/task").glob("*/stat")
-        assert eventually(lambda: all(") T " in t.read_text() for t in tasks))
+        stop(running)
         with pytest.raises(live.NotLive, match="does not answer"):
             page.read()
         os.kill(running.pid, signal.SIGCONT)
@@ -522,7 +526,7 @@ def test_one_that_has_ended_does_not_hide_the_others(masu, start, monkeypatch, c
 def test_those_that_are_stopped_do_not_hold_up_the_others(start, capsys):
     stopped, running = [start("--live"), start("--live")], start("--live")
     for one in stopped:
-        os.kill(one.pid, signal.SIGSTOP)
+        stop(one)
     before = time.monotonic()
     with pytest.raises(SystemExit):
         export.callback(listen=None, pids=(*(one.pid for one in stopped), running.pid))
