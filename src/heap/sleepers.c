@@ -5,6 +5,13 @@
 #include "os/lock.h"
 #include "os/os.h"
 
+/* ThreadSanitizer can't see that a sleeping thread does nothing. */
+#ifdef __SANITIZE_THREAD__
+enum { CAN_BE_SEEN = false };
+#else
+enum { CAN_BE_SEEN = true };
+#endif
+
 enum {
   LOOKS_MOST = 20, /* since its last slow path: by then it is at something else */
   SEARCH_MOST = 1 << 20, /* bytes that are searched */
@@ -46,14 +53,9 @@ static bool park_sleeper(heap *h, unsigned thread, uint64_t switches) {
   return true;
 }
 
-/* ThreadSanitizer can't see that a sleeping thread does nothing. */
 internal bool sleeper_take(heap *h) {
-#ifdef __SANITIZE_THREAD__
-  (void)h;
-  return false;
-#else
   uint32_t thread = load_acquire(&h->user);
-  if (!thread || thread == HEAP_USER_UNKNOWN || !load_relaxed(&h->seat))
+  if (!CAN_BE_SEEN || !thread || thread == HEAP_USER_UNKNOWN || !load_relaxed(&h->seat))
     return false;
   uint64_t switches = os_thread_switches(thread);
   if (!switches || !sleeps_outside(h, thread))
@@ -62,7 +64,6 @@ internal bool sleeper_take(heap *h) {
   bool taken = park_sleeper(h, thread, switches);
   lock_drop(LOCK_ROSTER);
   return taken;
-#endif
 }
 
 static bool was_used(const heap *h) { return load_relaxed(&h->slow_paths) != h->seen; }
@@ -81,7 +82,7 @@ static void look(heap *h, void *unused) {
 internal void sleepers_take(void) { roster_for_each(look, NULL); }
 
 static void look_ahead(heap *h, void *any) {
-  *(bool *)any |= load_relaxed(&h->seat) && (was_used(h) || h->looks < LOOKS_MOST);
+  *(bool *)any |= CAN_BE_SEEN && load_relaxed(&h->seat) && (was_used(h) || h->looks < LOOKS_MOST);
 }
 
 internal bool sleepers_to_come(void) {
