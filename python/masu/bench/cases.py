@@ -47,6 +47,8 @@ class Case:
     """What the source says, on its own machine."""
     program: bool = False
     """The command is the machine's own, not a workload."""
+    starts: str = ""
+    """That program starts this one."""
     trace: str = ""
     """The command is trace_play, and this is what it plays: a file of bench/traces, of which {plan} is the plan."""
 
@@ -55,8 +57,10 @@ class Case:
         """The command, the same wherever masu is installed."""
         return " ".join(self.command).replace(f"{HERE}/", "")
 
-    def is_there(self) -> bool:
-        return not self.program or bool(shutil.which(self.command[0]))
+    def missing(self) -> str:
+        """The program of the machine that is not there, if any."""
+        wanted = [self.command[0], self.starts] if self.program else []
+        return next((name for name in wanted if name and not shutil.which(name)), "")
 
 
 def ns(key: str) -> Figure:
@@ -231,8 +235,8 @@ def _memory() -> list[Case]:
 def _programs() -> list[Case]:
     """Real programs of Debian. {made} is the folder of what programs.generate makes."""
 
-    def case(name: str, *command: str, figures: tuple[Figure, ...] = (STEADY, PEAK)) -> Case:
-        return Case(name, "real programs", command, figures, no_huge=True, program=True, quick=name == "python")
+    def case(name: str, *command: str, figures: tuple[Figure, ...] = (STEADY, PEAK), starts: str = "") -> Case:
+        return Case(name, "real programs", command, figures, no_huge=True, program=True, starts=starts, quick=name == "python")
 
     python = "/usr/bin/python3"
     redis = (rate("requests_per_s"), kib("server_peak_kib"))
@@ -242,7 +246,7 @@ def _programs() -> list[Case]:
              "-sOutputFile=/dev/null", str(HERE / "pages.ps")),
         case("cc1", "cc", "-O2", "-S", "-o", "/dev/null", "{made}/much.c"),
         case("sqlite", "sqlite3", ":memory:", f".read {HERE / 'speed.sql'}"),
-        case("redis", python, str(HERE / "redis.py"), figures=redis),
+        case("redis", python, str(HERE / "redis.py"), figures=redis, starts="redis-server"),
         case("lua", "lua5.4", str(HERE / "objects.lua")),
         case("ruby", "ruby", str(HERE / "objects.rb")),
         case("python", python, "-S", str(HERE / "objects.py")),

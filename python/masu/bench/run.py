@@ -136,8 +136,8 @@ class Runner:
         result = Measured(name, case.text)
         if case.trace:
             self._plan(case)
-        if not case.is_there():
-            result.missing = {c.name: f"{case.command[0]} is not installed" for c in self.contenders}
+        if missing := case.missing():
+            result.missing = {c.name: f"{missing} is not installed" for c in self.contenders}
             return result
         running = []
         for contender in self.contenders:
