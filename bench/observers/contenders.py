@@ -74,14 +74,14 @@ def _ours(folder: Path) -> list[Contender]:
     contenders = [
         masu,
         Contender("masu again", "masu", "a copy of the library, nothing on: what differs is noise", again),
-        Contender("masu heap", "masu", "heap profile, a sample every 512 KiB", library,
-                  ("MASU_OPTIONS=profile", *profile), writes="*.heap.pb*", limits=(1.03, 1.01)),
+        Contender("masu heap", "masu", "heap profile, a sample every 512 KiB, a file every 5 s", library,
+                  ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*", limits=(1.03, 1.01)),
         Contender("masu cpu", "masu", "CPU profile, 100 samples a second", library,
                   ("MASU_OPTIONS=cpu", *profile), writes="*.cpu.pb*", limits=(1.02, 1.02)),
         Contender("masu leaks", "masu", "leak check at the end", library,
                   ("MASU_OPTIONS=leaks", *profile), writes="*.leaks.pb*", samples=False),
         Contender("masu record", "masu", "every call, for masu replay",
-                  prefix=record, writes="*.trace", samples=False, helpers=True),
+                  prefix=record, writes="*.trace", samples=False, helpers=True, limits=(3.0, 1.2)),
     ]  # fmt: skip
     return [replace(c, missing=_why_not_known(library, c)) for c in contenders]
 
