@@ -363,6 +363,9 @@ def test_when_both_are_killed_the_spool_files_are_replayed(masu, tmp_path):
         stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 60
+    while trace.stat().st_size <= traces.HEADER.size and time.monotonic() < deadline:
+        time.sleep(0.01)  # until masu record has taken up something
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=30)
     assert Path(f"{trace}.spool").is_dir()
