@@ -1,6 +1,6 @@
 /* sleepers: the helper takes the heap of a thread that sleeps.
  *
- * Mirrors park_sleeper (src/heap/sleepers.c), join and roster_leave (src/heap/roster.c), thread_join,
+ * Mirrors sleeper_take, sleeps_outside and park_sleeper (src/heap/sleepers.c), join and roster_leave (src/heap/roster.c), thread_join,
  * thread_enter, thread_leave, heap_leave (src/api/thread.c), and of the fast paths that they read
  * the hot word once and use that heap until their end.
  *
@@ -161,17 +161,19 @@ active proctype thread() {
 active proctype helper() {
   bool good;
   do
-  :: take_lock();
+  :: skip;
 #ifndef MISTAKE_COUNT_LATE
      same = true;
 #endif
-     good = seat && asleep;
+     good = asleep;
 #ifndef MISTAKE_BUSY_UNSEEN
      good = good && !busy;
 #endif
 #ifndef MISTAKE_FRAMES_UNSEEN
      good = good && !frame;
 #endif
+     take_lock();
+     good = good && seat;
      if
      :: atomic { good && hot == HEAP -> hot = EMPTY };
 #ifdef MISTAKE_COUNT_LATE

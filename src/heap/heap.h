@@ -90,7 +90,7 @@ typedef struct heap {
   struct heap *sibling; /* next limb of the same thread */
   atomic_u32 user;      /* 0: no thread; with the options `live` and `sleepers` its number */
 
-  /* See sleepers.h. seat and stack are guarded by LOCK_ROSTER. */
+  /* See sleepers.h. seat and stack are written with LOCK_ROSTER, and relied on only with it. */
   _Atomic(heap_hot **) seat; /* the thread's word that points at hot; NULL: the heap can't be taken, or was */
   uintptr_t stack;           /* above the thread's frames */
   uint32_t seen, looks;      /* the helper's: slow paths when it looked, and how often since these changed */

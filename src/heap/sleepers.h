@@ -13,8 +13,8 @@
  *        1 to 4. If it did not, set the word back
  *     5  the heap has no seat, and is parked
  *
- * A slow path that finds the word at `empty` waits for LOCK_ROSTER, which the helper has from 1 to 5: either all is as it was,
- * or the thread joins another heap, the same if it is still parked. The helper sees all that the
+ * The helper has LOCK_ROSTER from 3 to 5, and sees under it first that the heap is still that thread's. A slow path that finds
+ * the word at `empty` waits for the lock: either all is as it was, or the thread joins another heap, the same if it is still parked. The helper sees all that the
  * thread did, and the thread the word, because it is with the lock of the thread's processor that the system
  * puts it to sleep, tells that it sleeps, and wakes it.
  *
