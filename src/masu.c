@@ -67,6 +67,7 @@
 #include "observe/unwind.c"
 #ifdef MASU_RECORD
 #include "observe/record.c"
+#include "observe/ticks.c"
 #endif
 #include "observe/stats.c"
 

@@ -9,6 +9,7 @@
 
 #include "masu.h"
 #include "observe/stack.h"
+#include "observe/ticks.h"
 #include "observe/trace.h"
 #include "os/os.h"
 #include "os/report.h"
@@ -54,6 +55,9 @@ static uint32_t cost_ns;
 static pthread_key_t end_key;
 static bool has_end_key;
 
+/* In a process of one thread order is no question. */
+static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(load_relaxed(&here->threads) > 1); }
+
 /* ---- The file ---- */
 
 static void stop(int why) {
@@ -79,7 +83,7 @@ static bool open_file(uint32_t process, uint32_t parent) {
   head->page_size = TRACE_PAGE;
   head->process = process;
   head->parent = parent;
-  head->start_ns = os_now_ns();
+  head->start_ns = record_now();
   head->start_wall_ns = os_wall_ns();
   head->cost_ns = cost_ns;
   head->stacks = with_stacks;
@@ -125,7 +129,7 @@ static uint32_t pages_of(uint32_t blocks) {
 /* The system knows the peak itself: so it is enough to ask now and then. */
 static void note_peak_resident(void) { store_relaxed(&here->head->peak_resident, os_peak_resident()); }
 
-/* Its first record may be of an earlier moment than now: `since`. */
+/* Its first record may be of an earlier moment than now: `since`. No block begins before the end of the one before. */
 static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
   uint32_t pages = pages_of(w->blocks);
   uint32_t page = add_relaxed(&here->head->pages, pages);
@@ -136,8 +140,9 @@ static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
     stop(why);
     return false;
   }
+  os_populate(b, (size_t)pages * TRACE_PAGE); /* else each page is a fault */
   note_peak_resident();
-  w->state = (trace_state){.time = since ? since : os_now_ns()};
+  w->state = (trace_state){.time = max_size(since ? since : record_now(), w->state.time)};
   b->page = page;
   b->pages = pages;
   b->thread = mine.number;
@@ -164,7 +169,7 @@ static void join_thread(uint32_t process) {
   mine.quiet = false;
 }
 
-static COLD bool renew(writer *w, unsigned level, uint64_t since) {
+static bool begin_anew(writer *w, unsigned level, uint64_t since) {
   uint32_t process = load_acquire(&here->id);
   if (!process && !(join_process() && (process = load_acquire(&here->id))))
     return false;
@@ -176,6 +181,13 @@ static COLD bool renew(writer *w, unsigned level, uint64_t since) {
     *w = (writer){.process = process}; /* the parent's block stays as it is */
   close_block(w);
   return open_block(w, level, since);
+}
+
+static COLD bool renew(writer *w, unsigned level, uint64_t since) {
+  int saved = errno;
+  bool done = begin_anew(w, level, since);
+  errno = saved;
+  return done;
 }
 
 /* ---- Records ---- */
@@ -237,9 +249,11 @@ static NOINLINE uint32_t stack_number(void) {
   uintptr_t frame[TRACE_FRAMES];
   if (!here || mine.quiet || mine.depth)
     return 0;
+  int saved = errno;
   mine.quiet = true; /* the unwinder may allocate */
   size_t count = stack_capture(frame, TRACE_FRAMES);
   mine.quiet = false;
+  errno = saved;
   if (!count)
     return 0;
   uint64_t hash = stack_hash(frame, count);
@@ -260,60 +274,52 @@ static ALWAYS_INLINE uint32_t stack_here(void) { return UNLIKELY(with_stacks) ? 
 /* ---- One function for each shape of record ---- */
 
 static NOINLINE void write_taken(trace_kind kind, size_t align, size_t size, const void *p) {
-  int saved = errno;
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST, 0);
   if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, os_now_ns(), stack);
+    uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), stack);
     if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
       *at++ = (uint8_t)(align ? __builtin_ctzl(align) : 0);
     at = trace_put_number(at, size);
     record_commit(w, trace_put_address(at, &w->state, (uintptr_t)p));
   }
-  errno = saved;
 }
 
 static NOINLINE void write_given(trace_kind kind, size_t size, const void *p) {
-  int saved = errno;
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST, 0);
   if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, os_now_ns(), stack);
+    uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), stack);
     at = trace_put_address(at, &w->state, (uintptr_t)p);
     if (kind == TRACE_FREE_SIZED || kind == TRACE_DELETE_SIZED)
       at = trace_put_number(at, size);
     record_commit(w, at);
   }
-  errno = saved;
 }
 
 static NOINLINE void write_resized(uintptr_t old, size_t size, const void *p, uint64_t called) {
-  int saved = errno;
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST, called);
   if (w) {
     if (called < w->state.time) /* something was recorded meanwhile */
       called = w->state.time;
-    uint64_t now = os_now_ns(), took = now > called ? now - called : 0;
+    uint64_t returned = record_now(), took = returned > called ? returned - called : 0;
     uint8_t *at = trace_put_head(w->at, &w->state, TRACE_REALLOC, called, stack);
     at = trace_put_address(at, &w->state, old);
     at = trace_put_number(at, size);
     at = trace_put_address(at, &w->state, (uintptr_t)p);
     record_commit(w, trace_put_number(at, took));
   }
-  errno = saved;
 }
 
 static void write_thread(trace_kind kind, uint32_t number) {
-  int saved = errno;
   writer *w = record_begin(PLAIN_MOST, 0);
   if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, os_now_ns(), 0);
+    uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), 0);
     if (kind == TRACE_THREAD_CREATE)
       at = trace_put_number(at, number);
     record_commit(w, at);
   }
-  errno = saved;
 }
 
 /* ---- The calls ---- */
@@ -334,7 +340,7 @@ internal void *recorded_calloc(size_t count, size_t size) {
 }
 
 internal void *recorded_realloc(void *p, size_t size) {
-  uint64_t called = os_now_ns();
+  uint64_t called = here ? record_now() : 0;
   uintptr_t old = (uintptr_t)p;
   void *q = masu_realloc(p, size);
   write_resized(old, size, q, called);
@@ -519,15 +525,15 @@ static uint32_t measure_cost(void) {
   uint8_t space[PLAIN_MOST];
   uint64_t best = UINT64_MAX;
   for (int round = 0; round < ROUNDS; round++) {
-    trace_state s = {os_now_ns(), 0};
+    trace_state s = {ticks_now_ns(false), 0};
     uint64_t from = s.time;
     for (uint64_t i = 0; i < RECORDS; i++) {
-      uint8_t *at = trace_put_head(space, &s, TRACE_MALLOC, os_now_ns(), 0);
+      uint8_t *at = trace_put_head(space, &s, TRACE_MALLOC, ticks_now_ns(false), 0);
       at = trace_put_number(at, i);
       trace_put_address(at, &s, 4096 * i);
       __asm__ volatile("" : : "r"(space) : "memory");
     }
-    uint64_t took = os_now_ns() - from;
+    uint64_t took = ticks_now_ns(false) - from;
     best = took < best ? took : best;
   }
   return (uint32_t)(best / RECORDS);
@@ -554,6 +560,7 @@ internal void record_start(void) {
   }
   uint64_t off = 0;
   masu_ctl("helper", NULL, &off); /* a thread that is not the program's */
+  ticks_start();
   cost_ns = measure_cost();
   has_end_key = pthread_key_create(&end_key, thread_ends) == 0;
   here = state;

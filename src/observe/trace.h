@@ -30,7 +30,7 @@ typedef struct trace_process {
   uint32_t version;
   uint32_t page_size; /* TRACE_PAGE */
   uint32_t process, parent; /* ids; parent: of the process that forked it, else 0 */
-  uint64_t start_ns;        /* CLOCK_MONOTONIC, as all times here */
+  uint64_t start_ns;        /* as all times here: CLOCK_MONOTONIC, or what goes on from it (observe/ticks.h) */
   uint64_t start_wall_ns;   /* the same moment since 1970 */
   uint32_t cost_ns;         /* what recording one call takes, measured at the start */
   uint32_t stacks;          /* 1: with call stacks */
@@ -98,7 +98,16 @@ typedef struct trace_state {
   uint64_t time, address;
 } trace_state;
 
+/* Writes up to three bytes more than it takes: which of one to four it is, is no branch, since
+ * it is hard to foresee. */
 static inline uint8_t *trace_put_number(uint8_t *at, uint64_t n) {
+  if (n < 1u << 28) {
+    unsigned more = (unsigned)((n >= 1u << 7) + (n >= 1u << 14) + (n >= 1u << 21));
+    uint32_t spread = (uint32_t)((n & 0x7f) | (n & 0x3f80) << 1 | (n & 0x1fc000) << 2 | (n & 0xfe00000) << 3);
+    spread |= 0x808080 & ((1u << 8 * more) - 1);
+    __builtin_memcpy(at, &spread, sizeof spread); /* one store, also where the compiler may not know memcpy */
+    return at + 1 + more;
+  }
   for (; n >= 0x80; n >>= 7)
     *at++ = (uint8_t)(n | 0x80);
   *at++ = (uint8_t)n;

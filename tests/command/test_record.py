@@ -681,6 +681,37 @@ def test_the_replay_itself_allocates_nothing_and_thinks_as_long_as_the_program(m
     assert null["wall_s"] < 0.2 and 0.38 < thought["wall_s"] < 1
 
 
+CLOCK = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static long long now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+int main(void) {
+  char text[99];
+  void *volatile p = malloc(10);
+  usleep(500000);
+  long long before = now();
+  free(p);
+  long long after = now();
+  _exit(write(1, text, snprintf(text, sizeof text, "%lld %lld", before, after)) < 0);
+}
+"""
+
+
+def test_times_are_those_of_the_systems_clock(masu, compile_program, tmp_path):
+    """Between the start that is told and the first record the file is made, which may take some milliseconds."""
+    result = masu("record", "-o", tmp_path / "t", "--", compile_program(CLOCK, "-fno-builtin"))
+    before, after = map(int, result.stdout.split())
+    start = traces.read(tmp_path / "t").main().head.start_ns
+    last = start + summary(masu, tmp_path / "t")["duration_ns"]
+    assert before - 1e7 < last < after + 1e7
+
+
 def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):
     (tmp_path / "masu.py").write_text("raise SystemExit('another one')\n")
     result = masu("replay", "-n", "1", "--settle", "0", whole, cwd=tmp_path)
