@@ -9,12 +9,22 @@ static size_t front_slices(const heap_hot *hot) {
   return slices;
 }
 
+/* What was taken out meanwhile is noticed only when it matters. */
+static bool has_room(heap *h, size_t slices) {
+  if (h->fronted + slices > FRONT_SLICES)
+    h->fronted = (uint32_t)front_slices(&h->hot);
+  return h->fronted + slices <= FRONT_SLICES;
+}
+
 internal bool front_give(heap *h, slab *s) {
-  atomic_u64 *place = &h->hot.front[s->slices % FRONT_COUNT];
-  if (s->slices > FRONT_SLICES || load_relaxed(&s->reserve) != h->hot.tag || s->kind == SLAB_NESTED ||
-      load_relaxed(place) || front_slices(&h->hot) + s->slices > FRONT_SLICES)
+  uint32_t slices = load_relaxed(&s->slices);
+  atomic_u64 *place = &h->hot.front[slices % FRONT_COUNT];
+  if (load_relaxed(&s->reserve) != h->hot.tag || load_relaxed(&s->kind) == SLAB_NESTED || load_relaxed(place) ||
+      !has_room(h, slices))
     return false;
-  store_release(place, (uint64_t)(uintptr_t)s << 16 | s->slices);
+  h->fronted += slices;
+  store_relaxed(&s->reserve, h->hot.tag | FRONT_KEPT);
+  store_release(place, (uint64_t)(uintptr_t)s << 16 | slices);
   bell_ring();
   return true;
 }

@@ -1,5 +1,7 @@
 /* front: the large blocks that a heap keeps ready, of those that its thread took and freed.
  *
+ *     `reserve` of one: the tag of the heap that it was taken for, and FRONT_KEPT while it is kept
+ *
  * Threads: who uses the heap puts them in; anybody may take one out, by exchange.
  */
 #ifndef MASU_HEAP_FRONT_H
@@ -7,7 +9,10 @@
 
 #include "heap/heap.h"
 
-enum { FRONT_SLICES = 128 }; /* at most, of all together */
+enum {
+  FRONT_SLICES = 128, /* at most, of all together */
+  FRONT_KEPT = TAG_LIMIT,
+};
 
 /* A large block of that many slices that was freed a moment ago; NULL: there is
  * none. Not zero. hot: the caller's. */
@@ -16,7 +21,9 @@ static inline slab *front_take(heap_hot *hot, size_t slices) {
   uint64_t entry = load_relaxed(place);
   if ((entry & 0xffff) != slices || !cas_acq_rel(place, &entry, 0))
     return NULL;
-  return (slab *)(uintptr_t)(entry >> 16);
+  slab *s = (slab *)(uintptr_t)(entry >> 16);
+  store_relaxed(&s->reserve, hot->tag);
+  return s;
 }
 /* A large block was taken for h, and may wait in its front when it is freed. */
 static inline void front_claim(const heap *h, slab *s) {
@@ -27,5 +34,9 @@ static inline void front_claim(const heap *h, slab *s) {
 internal bool front_give(heap *h, slab *s);
 /* They all go back to the supply. Any thread; returns their bytes. */
 internal size_t front_give_back(heap *h);
+
+/* Is a large block kept? By the heap of which tag. */
+static inline bool front_keeps(const slab *s) { return load_relaxed(&s->reserve) & FRONT_KEPT; }
+static inline map_tag front_keeper(const slab *s) { return (map_tag)load_relaxed(&s->reserve); }
 
 #endif

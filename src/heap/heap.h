@@ -64,6 +64,7 @@ typedef struct heap {
   bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
   bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   bool refused;     /* the last refill met the hard limit of the account */
+  uint32_t fronted;      /* slices in front at most: see front.c */
   atomic_u32 slow_paths; /* so far */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
   list_node avail[CLASS_COUNT];

@@ -10,6 +10,7 @@
 #include "api/thread.h"
 #include "base/options.h"
 #include "forms/named.h"
+#include "heap/front.h"
 #include "heap/roster.h"
 #include "masu/leaks.h"
 #include "observe/pprof.h"
@@ -51,7 +52,6 @@ typedef struct leak_check {
   buffer objects; /* stretches: the data of objects */
   buffer areas;
   buffer own;     /* stretches: tables that have addresses of blocks, or such behind them */
-  buffer fronts;  /* descriptors of large blocks that were freed and are kept */
   stretch loader; /* its code */
   size_t variables_most; /* bytes of a thread's variables that are not dynamic, at most */
   uintptr_t stack; /* of the calling thread, from here up */
@@ -245,27 +245,14 @@ static void search_roots(leak_check *c) {
       reach_root(&c->reach, &c->reach.blocks[i]);
 }
 
-/* What masu's own tables have of the program's, and of the forms'; and what is no block. */
+/* What masu's own tables have of the program's, and of the forms'. */
 static void search_heap(heap *h, void *any) {
   leak_check *c = any;
   reach_word(&c->reach, (uintptr_t)h->hot.scopes);
-  for (unsigned i = 0; i < FRONT_COUNT; i++) {
-    uint64_t entry = load_relaxed(&h->hot.front[i]) >> 16;
-    if (entry)
-      buffer_put(&c->fronts, &entry, sizeof entry);
-  }
 }
 static void search_named(masu_heap *named, void *any) {
   leak_check *c = any;
   reach_word(&c->reach, (uintptr_t)named_context(named));
-}
-
-static bool is_kept_in_front(const leak_check *c, const slab *s) {
-  const uint64_t *front = (const uint64_t *)(const void *)c->fronts.at;
-  for (size_t i = 0; i < c->fronts.size / sizeof *front; i++)
-    if (front[i] == (uintptr_t)s)
-      return true;
-  return false;
 }
 
 /* Of slabs that nobody records all blocks count, the free ones too: which are free only their
@@ -279,7 +266,7 @@ static size_t search_entry(char *start, map_entry e, void *any) {
   if (load_acquire(&s->kind) == SLAB_SMALL) {
     if (!sampled_is(s, map_entry_tag(e)))
       reach_range(&c->reach, first, first + load_relaxed(&s->threaded) * size);
-  } else if (!reach_at(&c->reach, first) && !is_kept_in_front(c, s)) {
+  } else if (!reach_at(&c->reach, first) && !front_keeps(s)) {
     reach_range(&c->reach, first, first + size);
   }
   return max_size(load_relaxed(&s->slices), 1);
@@ -435,7 +422,6 @@ static int look_for_leaks(uint64_t since, masu_leaks *found, leak_file *file) {
   buffer_drop(&c->objects);
   buffer_drop(&c->areas);
   buffer_drop(&c->own);
-  buffer_drop(&c->fronts);
   os_unmap(c, size);
   return why;
 }

@@ -5,6 +5,7 @@
 
 #include "api/thread.h"
 #include "forms/named.h"
+#include "heap/front.h"
 #include "heap/mail.h"
 #include "heap/outbox.h"
 #include "heap/roster.h"
@@ -161,7 +162,6 @@ typedef struct walk {
   /* The most blocks in use in one slab, of a heap and a class: what is in a hand comes from one. In
    * the row that sums up others, all of theirs. */
   uint32_t fullest[LEDGER_HEAPS][CLASS_COUNT];
-  uint64_t front_blocks;
 } walk;
 
 internal ledger *ledger_make(void) {
@@ -207,11 +207,15 @@ static ledger_named *named_row(const walk *w, const heap *h) {
 }
 
 /* Tags are given out from the first on and used again, so the rows fill from the front. */
-static size_t heap_row(const heap *h) {
-  size_t limb = h->hot.tag - (size_t)TAG_FIRST_LIMB, own = h->hot.tag - (size_t)TAG_FIRST_HEAP;
-  if (h->hot.tag >= TAG_FIRST_LIMB)
+static size_t tag_row(map_tag tag) {
+  size_t limb = tag - (size_t)TAG_FIRST_LIMB, own = tag - (size_t)TAG_FIRST_HEAP;
+  if (tag >= TAG_FIRST_LIMB)
     return limb < LEDGER_LIMBS ? LEDGER_OWN_HEAPS + limb : LEDGER_HEAPS - 1;
   return own < LEDGER_OWN_HEAPS ? own : LEDGER_HEAPS - 1;
+}
+
+static size_t heap_row(const heap *h) {
+  return tag_row(h->hot.tag);
 }
 
 static void add_heap(heap *h, void *context) {
@@ -224,12 +228,6 @@ static void add_heap(heap *h, void *context) {
     row->heap = h->hot.tag;
     row->thread = load_relaxed(&h->user);
     row->limb = h->hot.tag >= TAG_FIRST_LIMB;
-  }
-  for (unsigned i = 0; i < FRONT_COUNT; i++) {
-    uint64_t slices = load_relaxed(&h->hot.front[i]) & 0xffff, bytes = slices * SLICE_SIZE;
-    w->front_blocks += slices != 0;
-    w->out.process.front += bytes;
-    row->front += bytes;
   }
 }
 
@@ -273,14 +271,23 @@ static void add_small(walk *w, const slab *s, const heap *h) {
   }
 }
 
+static void add_large(walk *w, const slab *s, const heap *h) {
+  size_t size = load_relaxed(&s->block_size);
+  if (front_keeps(s)) { /* nobody's */
+    w->out.process.front += size;
+    w->out.heaps[tag_row(front_keeper(s))].front += size;
+    return;
+  }
+  w->out.process.large_blocks++;
+  w->out.process.large += size;
+  count_blocks(w, h, 1, size);
+}
+
 static void ledger_slab(slab *s, void *context) {
   walk *w = context;
   const heap *h = load_relaxed(&s->owner);
   if (load_acquire(&s->kind) != SLAB_SMALL) {
-    size_t size = load_relaxed(&s->block_size);
-    w->out.process.large_blocks++;
-    w->out.process.large += size;
-    count_blocks(w, h, 1, size);
+    add_large(w, s, h);
   } else if (mail_state_of(load_relaxed(&s->mail)) != MAIL_DEAD) {
     add_small(w, s, h);
   }
@@ -298,13 +305,6 @@ static void subtract_hands(walk *w, const heap *h) {
     if (heap_row(h) != LEDGER_HEAPS - 1)
       w->fullest[heap_row(h)][c] = 0;
   }
-}
-
-/* Nobody's blocks, counted by their descriptors; a front may have got some since. */
-static void subtract_fronts(walk *w) {
-  masu_stats *p = &w->out.process;
-  p->large_blocks -= min_size(p->large_blocks, w->front_blocks);
-  p->large -= min_size(p->large, p->front);
 }
 
 /* ---- Sums ---- */
@@ -335,7 +335,6 @@ static size_t tables_resident(void) { return map_resident() + profile_resident()
 static void sum_up(walk *w) {
   masu_stats *p = &w->out.process;
   supply_figures f = supply_figures_now();
-  subtract_fronts(w);
   p->live = p->large;
   p->blocks = p->large_blocks;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -433,30 +432,10 @@ internal int ledger_read(ledger *l) {
 
 /* ---- What is resident ---- */
 
-enum { FRONTS = 512 };
-
 typedef struct measurement {
   masu_resident *out;
   size_t in_regions; /* resident bytes that are blocks' and slabs' */
-  size_t fronts;
-  uint64_t front[FRONTS]; /* descriptors */
 } measurement;
-
-static void note_fronts(heap *h, void *context) {
-  measurement *m = context;
-  for (unsigned i = 0; i < FRONT_COUNT && m->fronts < FRONTS; i++) {
-    uint64_t entry = load_relaxed(&h->hot.front[i]);
-    if (entry)
-      m->front[m->fronts++] = entry >> 16;
-  }
-}
-
-static bool is_front(const measurement *m, const slab *s) {
-  for (size_t i = 0; i < m->fronts; i++)
-    if (m->front[i] == (uintptr_t)s)
-      return true;
-  return false;
-}
 
 static void measure_small(masu_resident *out, const slab *s, size_t resident) {
   size_t live = mail_in_use(s) * load_relaxed(&s->block_size);
@@ -474,7 +453,7 @@ static size_t measure_entry(char *start, map_entry e, void *context) {
   uint8_t kind = load_acquire(&s->kind);
   if (kind == SLAB_SMALL)
     measure_small(m->out, s, resident);
-  else if (!is_front(m, s))
+  else if (!front_keeps(s))
     m->out->live += resident;
   else
     m->out->idle += resident;
@@ -485,7 +464,6 @@ static size_t measure_entry(char *start, map_entry e, void *context) {
 
 static void measure(masu_resident *out) {
   measurement m = {.out = out};
-  roster_for_each(note_fronts, &m);
   map_for_each(measure_entry, &m);
   size_t regions = supply_resident();
   out->idle += regions - min_size(regions, m.in_regions) + mappings_resident();

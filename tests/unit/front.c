@@ -15,13 +15,17 @@ static void a_large_block_in_front(void **state) {
   slab *three = large(3), *again = large(3), *eleven = large(11), *forty = large(40);
   assert_false(front_give(other, three)); /* it was not taken for that one */
   assert_true(front_give(owner, three));
+  assert_true(front_keeps(three));
+  assert_int_equal(front_keeper(three), owner->hot.tag);
   assert_false(front_give(owner, again)); /* the place is taken */
+  assert_false(front_keeps(again));
   assert_false(front_give(owner, eleven)); /* the same place: 11 % 8 */
   assert_true(front_give(owner, forty));
   assert_null(front_take(&owner->hot, 11));
   assert_null(front_take(&owner->hot, 8)); /* 40 stands there */
   assert_null(front_take(&other->hot, 3));
   assert_ptr_equal(front_take(&owner->hot, 3), three);
+  assert_false(front_keeps(three));
   assert_null(front_take(&owner->hot, 3));
   assert_true(front_give(owner, eleven));
   assert_ptr_equal(front_take(&owner->hot, 40), forty);
