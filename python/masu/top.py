@@ -112,6 +112,7 @@ class Top(App):
             self._message = f"{size(self._page.request(live.PURGE))} given back"
         except live.NotLive as why:
             self.exit(str(why))
+        self._show_title()
         self.refresh_figures()
 
     def refresh_figures(self) -> None:
@@ -194,7 +195,7 @@ class Top(App):
         rows = []
         if heap:
             in_use, blocks, whole = heap.sites("inuse_space"), heap.sites("inuse_objects"), heap.total("inuse_space")
-            told = f"{size(whole)} in use; estimates, from a sample every {size(heap.interval)} on average"
+            told = "; ".join([f"{size(whole)} in use", f"estimates, from a sample every {size(heap.interval)} on average", *heap.notes])
             for frames, held in in_use.most_common(SITES_MOST):
                 if held > 0:
                     cells = [size(held), f"{held / whole:.1%}", f"{blocks[frames]:,}"]

@@ -106,8 +106,8 @@ static void limb_reclaim(heap *l) {
 }
 
 /* The next block of the class, if it is to be looked at: what is in the hand is not. */
-static COLD block *limb_sample(heap *l, unsigned size_class) {
-  if (l->hot.hand[size_class] || !budget_due(l, size_class, class_size(size_class)))
+static COLD block *limb_sample(heap *l, unsigned size_class, uint64_t *interval) {
+  if (l->hot.hand[size_class] || !(*interval = budget_due(l, size_class, class_size(size_class))))
     return NULL;
   return sampled_take(load_relaxed(&l->account), size_class);
 }
@@ -115,7 +115,8 @@ static COLD block *limb_sample(heap *l, unsigned size_class) {
 static void *limb_take(heap *l, size_t size, unsigned size_class) {
   account *a = load_relaxed(&l->account);
   heap *h = limb_enter(l);
-  block *b = UNLIKELY(load_relaxed(&budget_interval) != 0) ? limb_sample(l, size_class) : NULL;
+  uint64_t interval = 0;
+  block *b = UNLIKELY(load_relaxed(&budget_interval) != 0) ? limb_sample(l, size_class, &interval) : NULL;
   bool sampled = b != NULL;
   if (LIKELY(!sampled))
     b = heap_take_block(l, size_class);
@@ -131,7 +132,7 @@ static void *limb_take(heap *l, size_t size, unsigned size_class) {
   if (!b)
     return refused ? out_of_budget(a) : limb_none();
   if (UNLIKELY(sampled))
-    sampled_tell(b, size, class_size(size_class), class_size(size_class));
+    sampled_tell(b, size, class_size(size_class), interval);
   if (CHECKED)
     checked_take(b);
   return b;
@@ -144,7 +145,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   size_t charge = ROUND_UP(max_size(size, 1), SLICE_SIZE);
   heap *h = limb_enter(l);
   slab *s = NULL;
-  bool due = UNLIKELY(load_relaxed(&budget_interval) != 0) && budget_due(l, BUDGET_LARGE, charge);
+  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? budget_due(l, BUDGET_LARGE, charge) : 0;
   bool allowed = account_charge(a, charge);
   if (UNLIKELY(!allowed)) {
     limb_reclaim(l);
@@ -166,8 +167,8 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   limb_leave(l, h);
   if (!s)
     return allowed ? limb_none() : out_of_budget(a);
-  if (UNLIKELY(due))
-    sampled_large(s->start, size);
+  if (UNLIKELY(interval != 0))
+    sampled_large(s->start, size, interval);
   return s->start;
 }
 

@@ -78,7 +78,7 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
 }
 
 /* The next block of the class is to be looked at. */
-static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class) {
+static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class, uint64_t interval) {
   unsigned c = sampled_class(size, size_class);
   block *b = sampled_take(NULL, c);
   if (UNLIKELY(!b)) {
@@ -88,7 +88,7 @@ static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_cl
     return hand_out(b);
   }
   thread_leave(h);
-  sampled_tell(b, size, class_size(c), class_size(c));
+  sampled_tell(b, size, class_size(c), interval);
   return hand_out(b);
 }
 
@@ -102,8 +102,11 @@ static inline void *malloc_refilling(size_t size, unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested_of_class(size_class);
   heap *h = thread_enter();
-  if (UNLIKELY(load_relaxed(&budget_interval)) && h && budget_due(h, size_class, class_size(size_class)))
-    return malloc_sampled(h, size, size_class);
+  uint64_t interval = 0;
+  if (UNLIKELY(load_relaxed(&budget_interval)) && h)
+    interval = budget_due(h, size_class, class_size(size_class));
+  if (UNLIKELY(interval != 0))
+    return malloc_sampled(h, size, size_class, interval);
   block *b = LIKELY(h != NULL) ? heap_take_block(h, size_class) : NULL;
   if (UNLIKELY(!b))
     return malloc_reclaiming(h, size_class);
@@ -117,16 +120,17 @@ internal NOINLINE void *malloc_slow(size_t size) {
   return malloc_refilling(size, class_in_table(size));
 }
 
-static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty) {
+static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty, uint64_t interval) {
   void *p = take_large_slow(sampled_room(size), align, dirty);
   if (p)
-    sampled_large(p, size);
+    sampled_large(p, size, interval);
   return p;
 }
 
 static inline void *take_large(size_t size, size_t align, size_t *dirty) {
-  if (UNLIKELY(load_relaxed(&budget_interval)) && sampled_large_due(size))
-    return take_large_sampled(size, align, dirty);
+  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? sampled_large_due(size) : 0;
+  if (UNLIKELY(interval != 0))
+    return take_large_sampled(size, align, dirty, interval);
   *dirty = size;
   if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
     slab *s = front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
@@ -340,8 +344,8 @@ static inline size_t resize_room(const slab *s, size_t size) {
   return LIKELY(room == size) || heap_account_of(s) ? size : room;
 }
 
-/* *untold: its observer was told that the block is no more. */
-static void *resize_large(slab *s, size_t size, bool *untold) {
+/* *untold: its weight, if its observer was told that the block is no more; else 0. */
+static void *resize_large(slab *s, size_t size, float *untold) {
   account *a = heap_account_of(s);
   size_t before = s->block_size;
   if (thread_busy || size <= TABLE_MAX || size > LARGE_MOST)
@@ -356,7 +360,7 @@ static void *resize_large(slab *s, size_t size, bool *untold) {
   void *p = large_resize(s, room);
   thread_leave(h);
   account_discharge(a, p ? before + more - s->block_size : more);
-  if (UNLIKELY(load_relaxed(&budget_interval) || *untold) && p)
+  if (UNLIKELY(load_relaxed(&budget_interval) || *untold > 0) && p)
     sampled_large_resized(s, *untold, before, size);
   if (UNLIKELY(a != NULL))
     account_notice(a);
@@ -393,12 +397,12 @@ PUBLIC void *masu_realloc(void *p, size_t size) {
       return p;
     }
   } else {
-    bool untold = false;
+    float untold = 0;
     void *resized = resize_large(s, size, &untold);
     if (!resized)
       resized = realloc_by_copy(s, p, size);
-    if (UNLIKELY(!resized && untold))
-      sampled_large_resized(s, true, s->block_size, s->block_size);
+    if (UNLIKELY(!resized && untold > 0))
+      sampled_large_resized(s, untold, s->block_size, s->block_size);
     return resized;
   }
   return realloc_by_copy(s, p, size);

@@ -1,5 +1,7 @@
 #include "api/sampled.h"
 
+#include <string.h>
+
 #include "api/thread.h"
 #include "heap/outbox.h"
 #include "heap/roster.h"
@@ -10,7 +12,7 @@ static atomic_u16 sampled_tag = TAG_NO_HEAP; /* which no entry has */
 
 internal void sample_start(const sample_observer *observer, uint64_t interval) {
   store_release(&observer_now, observer);
-  store_release(&budget_interval, interval);
+  budget_start(interval);
 }
 
 internal bool sampled_is(const slab *s, map_tag tag) {
@@ -22,18 +24,22 @@ internal bool sampled_is(const slab *s, map_tag tag) {
 
 /* Runs with the thread's own allocations unseen; but not those of a thread past its last destructor,
  * which draw from the orphan heap's budget. */
-internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn) {
+static void tell_taken(void *p, size_t size, size_t usable, double weight) {
   heap *h = thread_heap();
   heap_budget *b = h ? h->budget : NULL;
   bool before = b && b->quiet;
   if (b)
     b->quiet = true;
   compiler_fence();
-  load_acquire(&observer_now)->taken(p, size, usable, drawn);
+  load_acquire(&observer_now)->taken(p, size, usable, weight);
   compiler_fence();
   h = thread_heap(); /* the observer may have given the thread one */
   if (b && h && h->budget == b)
     b->quiet = before;
+}
+
+internal void sampled_tell(void *p, size_t size, size_t usable, uint64_t interval) {
+  tell_taken(p, size, usable, 1 / budget_probability(usable, interval));
 }
 
 static void tell_freed(void *p) { load_acquire(&observer_now)->freed(p); }
@@ -130,36 +136,43 @@ static heap *heap_outside(void) {
   return thread_heap();
 }
 
-static bool large_due(size_t size) {
+static uint64_t large_due(size_t size) {
   heap *h = heap_outside();
   if (!h)
-    return false;
+    return 0;
   thread_busy = true;
   h->busy = true;
   compiler_fence();
-  bool due = budget_due(h, BUDGET_LARGE, size);
+  uint64_t interval = budget_due(h, BUDGET_LARGE, size);
   compiler_fence();
   h->busy = false;
   thread_busy = false;
   thread_free_deferred();
-  return due;
+  return interval;
 }
 
-internal bool sampled_large_due(size_t size) { return large_due(ROUND_UP(size, SLICE_SIZE)); }
+internal uint64_t sampled_large_due(size_t size) { return large_due(ROUND_UP(size, SLICE_SIZE)); }
 
-static void mark_large(slab *s) {
+/* Its mark is its weight, which is never 0. */
+static float weight_of(const slab *s) {
+  float weight;
+  memcpy(&weight, &s->waiting, sizeof weight);
+  return weight;
+}
+
+static void sample_large(slab *s, size_t size, double exact) {
+  float weight = (float)exact;
   account *a = heap_account_of(s);
-  s->waiting = 1;
+  memcpy(&s->waiting, &weight, sizeof weight);
   if (UNLIKELY(a != NULL))
     store_relaxed(&a->has_samples, 1);
+  tell_taken(s->start, size, s->block_size, weight);
 }
 
-internal void sampled_large(void *p, size_t size) {
+internal void sampled_large(void *p, size_t size, uint64_t interval) {
   slab *s = map_entry_descriptor(map_get(p));
-  if (s->kind == SLAB_NESTED)
-    return;
-  mark_large(s);
-  sampled_tell(p, size, s->block_size, s->block_size);
+  if (s->kind != SLAB_NESTED)
+    sample_large(s, size, 1 / budget_probability(s->block_size, interval));
 }
 
 internal void sampled_large_free(slab *s) {
@@ -167,16 +180,23 @@ internal void sampled_large_free(slab *s) {
   tell_freed(s->start);
 }
 
-internal bool sampled_large_resize(slab *s) {
-  bool was = sampled_large_is(s);
-  if (was)
+internal float sampled_large_resize(slab *s) {
+  float weight = weight_of(s);
+  if (sampled_large_is(s))
     sampled_large_free(s);
-  return was;
+  return weight;
 }
 
-internal void sampled_large_resized(slab *s, bool was, size_t before, size_t size) {
-  if (!was && (s->block_size <= before || !large_due(s->block_size - before)))
+/* With `fresh` of it new: a block that counted once on average counts so again. If its weight was w where it was
+ * seen, it is (1 - fresh) w + fresh now; where it was not, and what is new was drawn with probability p, fresh / p. */
+internal void sampled_large_resized(slab *s, float was, size_t before, size_t size) {
+  size_t more = s->block_size > before ? s->block_size - before : 0;
+  double fresh = (double)more / (double)s->block_size;
+  if (was > 0) {
+    sample_large(s, size, was * (1 - fresh) + fresh);
     return;
-  mark_large(s);
-  sampled_tell(s->start, size, s->block_size, max_size(before, s->block_size));
+  }
+  uint64_t interval = more ? large_due(more) : 0;
+  if (interval)
+    sample_large(s, size, interval == 1 ? 1 : fresh / budget_probability(more, interval));
 }

@@ -17,12 +17,12 @@
 
 #include "heap/budget.h"
 
-/* size: what was asked for. usable: bytes of the block. drawn: what the
- * probability of being here comes from, `usable` but for blocks that have shrunk.
+/* size: what was asked for. usable: bytes of the block. weight: how many such blocks it stands for, itself among
+ * them; of one that has grown it may be less than 1.
  * resized: now so much is asked for of the same block. used: all of it may be used, however much was asked for.
  * freed may be called inside a slow path: it must not allocate. */
 typedef struct sample_observer {
-  void (*taken)(void *p, size_t size, size_t usable, size_t drawn);
+  void (*taken)(void *p, size_t size, size_t usable, double weight);
   void (*freed)(void *p);
   void (*resized)(void *p, size_t size);
   void (*used)(void *p);
@@ -41,9 +41,10 @@ static inline size_t sampled_room(size_t size) {
 /* The class for that, aligned as the class that would do without; or that class, if there is none. */
 internal unsigned sampled_class(size_t size, unsigned size_class);
 /* A sampled block of the class, on the account (NULL: nobody's), or NULL: then an ordinary
- * one will do. Inside a slow path; sampled_tell afterwards, outside. */
+ * one will do. Inside a slow path; sampled_tell afterwards, outside, with the interval that budget_due
+ * returned. */
 internal block *sampled_take(account *a, unsigned size_class);
-internal void sampled_tell(void *p, size_t size, size_t usable, size_t drawn);
+internal void sampled_tell(void *p, size_t size, size_t usable, uint64_t interval);
 /* A block of a sampled heap is freed. Inside a slow path. */
 internal void sampled_free(slab *s, void *p);
 /* Is a small slab, whose entries have that tag, one of those? */
@@ -57,15 +58,15 @@ internal void sampled_reclaim(account *a);
 /* The account's memory is about to be released: tells of all its sampled blocks. Likewise. */
 internal void sampled_forget(account *a);
 
-/* The same for large blocks. Is the next one, of that size, to be sampled? */
-internal bool sampled_large_due(size_t size);
-internal void sampled_large(void *p, size_t size);
+/* The same for large blocks. Is the next one, of that size, to be sampled? As budget_due. */
+internal uint64_t sampled_large_due(size_t size);
+internal void sampled_large(void *p, size_t size, uint64_t interval);
 static inline bool sampled_large_is(const slab *s) { return UNLIKELY(s->waiting != 0); }
 internal void sampled_large_free(slab *s);
-/* Around a resize, which may move it, to `size` bytes. What was not sampled before has
- * another chance with what is new of it, which adds up to that of a block of its size; what
- * was stays so. */
-internal bool sampled_large_resize(slab *s);
-internal void sampled_large_resized(slab *s, bool was, size_t before, size_t size);
+/* Around a resize, which may move it, to `size` bytes. What was sampled before stays so; what was not has another
+ * chance with what is new of it. Weights are such that the block counts once on average, whatever the intervals.
+ * was: what the first of them returned, its weight; 0: it was not sampled. */
+internal float sampled_large_resize(slab *s);
+internal void sampled_large_resized(slab *s, float was, size_t before, size_t size);
 
 #endif

@@ -3,7 +3,25 @@
 #include "os/os.h"
 #include "pages/meta.h"
 
+enum {
+  PACED_LOOKS = 64, /* after which the pace is judged */
+  RARE_LOOKS_A_MS = BUDGET_LOOKS_A_MS / 4,
+  RARE_MS = PACED_LOOKS / RARE_LOOKS_A_MS, /* so long they take where they are rare */
+  WIDER_MOST = 1 << 12,
+};
+
 internal_def atomic_u64 budget_interval;
+static atomic_u64 widest;
+
+/* What was seen, and what was not, at an interval that was asked for before is still there. */
+internal void budget_start(uint64_t interval) {
+  static uint64_t last;
+  if (interval > 1 && interval != last)
+    store_relaxed(&widest, last = interval);
+  store_release(&budget_interval, interval);
+}
+
+internal uint64_t budget_widest(void) { return load_relaxed(&widest); }
 
 /* -ln(x), 0 < x <= 1, to nine digits: the mathematical library is not there. */
 static double minus_log(double x) {
@@ -31,7 +49,7 @@ internal double budget_probability(size_t size, uint64_t interval) {
   return sum;
 }
 
-static uint64_t draw(heap_budget *b) {
+static uint64_t drawn(heap_budget *b) {
   if (b->interval <= 1)
     return 0;
   b->random ^= b->random << 13;
@@ -39,6 +57,11 @@ static uint64_t draw(heap_budget *b) {
   b->random ^= b->random << 17;
   double u = (double)((b->random >> 11) + 1) / 9007199254740992.0;
   return (uint64_t)(minus_log(u) * (double)b->interval);
+}
+
+static void draw(heap_budget *b, unsigned class) {
+  b->left[class] = drawn(b);
+  b->drawn_for[class] = b->interval;
 }
 
 /* In a slow path: takes a lock. */
@@ -49,27 +72,63 @@ static heap_budget *budget_make(heap *h) {
   return h->budget = b;
 }
 
-/* Draws anew if the interval was changed. */
-static bool budget_is_on(heap_budget *b) {
-  uint64_t interval = load_relaxed(&budget_interval);
-  if (b->interval != interval) {
-    b->interval = interval;
-    for (unsigned c = 0; c < BUDGET_COUNT && interval; c++)
-      b->left[c] = draw(b);
-  }
-  return interval != 0;
+/* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
+ * known already that the next block will be looked at. */
+static void draw_anew(heap_budget *b, uint64_t interval) {
+  b->interval = interval;
+  for (unsigned c = 0; c < BUDGET_COUNT; c++)
+    if (c == BUDGET_LARGE || !b->held[c])
+      draw(b, c);
 }
 
-internal bool budget_due(heap *h, unsigned class, size_t size) {
+/* Draws anew if the interval was changed. */
+static bool budget_is_on(heap_budget *b) {
+  uint64_t asked = load_relaxed(&budget_interval);
+  if (b->asked != asked) {
+    b->asked = asked;
+    b->looks = 0;
+    b->paced_ms = os_now_ms();
+    b->interval = asked;
+    for (unsigned c = 0; c < BUDGET_COUNT && asked; c++)
+      draw(b, c);
+  }
+  return asked != 0;
+}
+
+/* After each look. */
+static void keep_pace(heap_budget *b) {
+  if (b->asked < BUDGET_INTERVAL)
+    return;
+  uint64_t now = os_now_ms(), passed = now - b->paced_ms, interval = b->interval;
+  if (++b->looks < PACED_LOOKS && passed < RARE_MS)
+    return;
+  if (b->looks > BUDGET_LOOKS_A_MS * passed) {
+    if (interval / WIDER_MOST < b->asked)
+      interval *= 2;
+  } else {
+    for (uint64_t looks = b->looks; interval > b->asked && looks < RARE_LOOKS_A_MS * passed; looks *= 2)
+      interval /= 2;
+  }
+  b->looks = 0;
+  b->paced_ms = now;
+  if (interval != b->interval)
+    draw_anew(b, interval);
+}
+
+internal uint64_t budget_due(heap *h, unsigned class, size_t size) {
   heap_budget *b = h->budget ? h->budget : budget_make(h);
   if (!b || b->quiet || !budget_is_on(b))
-    return false;
-  if (b->left[class] < size) {
-    b->left[class] = draw(b);
-    return true;
+    return 0;
+  if (b->left[class] >= size) {
+    b->left[class] -= size;
+    return 0;
   }
-  b->left[class] -= size;
-  return false;
+  uint64_t interval = b->drawn_for[class];
+  draw(b, class);
+  keep_pace(b);
+  for (uint64_t most = budget_widest(); most < b->interval && !cas_acq_rel(&widest, &most, b->interval);)
+    ;
+  return interval;
 }
 
 internal bool budget_covers(heap *h, unsigned class, size_t bytes) {

@@ -8,6 +8,12 @@
  * whatever the program does, and also if blocks that were paid for are given back unused. With
  * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
+ * A look takes about a microsecond. A heap that is looked at more than BUDGET_LOOKS_A_MS times in
+ * each millisecond doubles its own interval until it is not, and halves it again when looks have become
+ * rare, so that they take no more than about a hundredth of the time of a program that does nothing but
+ * allocate. What comes out of it stays right, since the interval of a block has nothing to do with
+ * whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
+ *
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to left[class]
  *
@@ -19,21 +25,29 @@
 #include "heap/heap.h"
 
 enum { BUDGET_LARGE = CLASS_COUNT, BUDGET_COUNT }; /* large blocks have one in common */
+enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_LOOKS_A_MS = 8 };
 
 typedef struct heap_budget {
-  uint64_t interval; /* that `left` was drawn for */
+  uint64_t asked;    /* budget_interval, when `left` was drawn */
+  uint64_t interval; /* the same or, to keep the pace, more */
   uint64_t random;
+  uint64_t paced_ms; /* since when `looks` are counted */
+  uint32_t looks;
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
   uint64_t left[BUDGET_COUNT]; /* bytes */
+  uint64_t drawn_for[BUDGET_COUNT]; /* the interval that this was drawn for */
   block *held[CLASS_COUNT];
   uint32_t held_count[CLASS_COUNT];
 } heap_budget;
 
-/* Is an allocation of `size` bytes of that class (or BUDGET_LARGE) to be looked at? If
- * not, it is charged. */
-internal bool budget_due(heap *h, unsigned class, size_t size);
+/* Is an allocation of `size` bytes of that class (or BUDGET_LARGE) to be looked at? The interval
+ * that this was drawn for; 0: no, and it is charged. */
+internal uint64_t budget_due(heap *h, unsigned class, size_t size);
 /* The probability of that. */
 internal double budget_probability(size_t size, uint64_t interval);
+/* Heaps are looked at from now on; 0: no more. And the widest interval of those that were since. */
+internal void budget_start(uint64_t interval);
+internal uint64_t budget_widest(void);
 /* Of a list of `count` blocks the part that the hand may have now; charges it. */
 internal block *budget_ration(heap *h, unsigned class, block *list, uint32_t count);
 /* What was held, and how many; NULL: nothing. */

@@ -73,7 +73,7 @@ typedef struct slab {
   atomic_u16 capacity;
   atomic_u8 size_class;
   atomic_u8 kind;
-  uint32_t waiting; /* on a list of sparse slabs: its bytes; a sampled large block: 1 */
+  uint32_t waiting; /* on a list of sparse slabs: its bytes; a sampled large block: its weight */
   list_node avail;  /* on the owner's list of OPEN slabs of the class */
   list_node sparse; /* on one of the owner's lists of sparse slabs */
 

@@ -18,8 +18,7 @@
 #include "os/signals.h"
 #include "pages/meta.h"
 
-enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10 };
-#define INTERVAL_DEFAULT (512 * KIB)
+enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10, FEW = 10 };
 
 /* Where a sample was taken. */
 typedef struct origin {
@@ -157,9 +156,9 @@ static profile_site *find_site(const origin *o) {
 
 /* Of each of the blocks that r stands for, which was drawn with probability 1 / objects, so many bytes. sign: 1 or -1. */
 static void estimate_add(estimate *e, const profile_record *r, size_t bytes, int sign) {
-  double each = (double)bytes;
+  double each = (double)bytes, unseen = r->objects > 1 ? r->objects - 1 : 0;
   e->sum += sign * r->objects * each;
-  e->variance += sign * each * each * r->objects * (r->objects - 1);
+  e->variance += sign * each * each * r->objects * unseen;
 }
 
 static void count_requested(const profile_record *r, int sign) {
@@ -233,15 +232,14 @@ static void remember(profile_record r, const origin *o) {
 
 static unsigned file_due(uint64_t now);
 
-static void observe_taken(void *p, size_t size, size_t usable, size_t drawn) {
+static void observe_taken(void *p, size_t size, size_t usable, double weight) {
   origin o;
   o.count = stack_capture(o.frame, STACK_MOST);
   o.labels = (profile_labels){0};
   strncpy(o.labels.heap, masu_heap_name(masu_heap_of(p)), sizeof o.labels.heap - 1);
-  profile_record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns()};
+  profile_record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns(), .objects = weight};
   bool busy = profiler_lock();
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
-  r.objects = 1 / budget_probability(drawn, profiler.all.interval);
   remember(r, &o);
   unsigned number = thread_holding ? 0 : file_due(r.since); /* who waits for that lock would wait for the disk */
   profiler_unlock(busy);
@@ -329,7 +327,7 @@ internal bool profile_is_whole(void) {
 PUBLIC int masu_profile_start(size_t interval) {
   bool busy = profiler_lock(), ready = profiler_prepare();
   if (ready) {
-    profiler.wanted = interval ? interval : INTERVAL_DEFAULT;
+    profiler.wanted = interval ? interval : BUDGET_INTERVAL;
     sample_as_wanted();
   }
   profiler_unlock(busy);
@@ -362,11 +360,14 @@ static void copy_sites(buffer *stacks, uint64_t now) {
 
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
   buffer stacks = {0}, out = {0};
+  char comment[80] = "";
   bool busy = profiler_lock();
+  if (budget_widest() > profiler.all.interval)
+    snprintf(comment, sizeof comment, "of the threads that allocated most a sample every %zu KiB", (size_t)(budget_widest() / KIB));
   const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
                                .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
                                .started = profiler.all.started, .started_wall = profiler.all.started_wall,
-                               .now = os_now_ns(), .stacks = &stacks};
+                               .now = os_now_ns(), .comment = *comment ? comment : NULL, .stacks = &stacks};
   copy_sites(&stacks, source.now);
   profiler_unlock(busy);
   int why = pprof_encode(&source, &out) ? put(path, out.at, out.size) : ENOMEM;
@@ -395,10 +396,21 @@ static double square_root(double x) {
   return x > 0 ? root : 0;
 }
 
+/* Bytes for which a sample may be missing: the mean of those that there are or, while they are few, of the widest
+ * interval; never less than was asked for, since what is large may be all there is on record. */
+static double unseen_weight(void) {
+  double asked = (double)profiler.all.interval, widest = (double)budget_widest();
+  if (asked <= 1)
+    return 0; /* nothing is unseen */
+  if (profiler.live >= FEW)
+    widest = profiler.in_use.variance / profiler.in_use.sum;
+  return widest > asked ? widest : asked;
+}
+
 /* An end of the 95 % interval; side: 1 or -1. Of the score test, corrected for counts being whole: the samples'
  * own variance is too small where they are few, and 0 where there is none. Lock held. */
 static double estimate_bound(const estimate *e, double side) {
-  double w = profiler.all.interval > 1 ? (double)profiler.all.interval : 0; /* else nothing is unseen */
+  double w = unseen_weight();
   if (e->sum >= 1) /* less is what rounding left */
     w *= e->sum / profiler.in_use.sum; /* what one sample stands for */
   double end = e->sum + (1.92 + side / 2) * w + side * 1.96 * square_root(e->variance + (0.96 + side / 2) * w * w);
@@ -528,7 +540,7 @@ internal void profile_begin(void) {
   profiler.written = os_now_ns();
   profile_process = os_process_id();
   pthread_atfork(NULL, NULL, profile_fork_child);
-  int why = leaks ? begin_whole() : masu_profile_start(interval > 1 ? interval : INTERVAL_DEFAULT);
+  int why = leaks ? begin_whole() : masu_profile_start(interval > 1 ? interval : BUDGET_INTERVAL);
   if (why)
     report("no heap profile: %s", strerror(why));
   else if (option_get(OPTION_profile_signal))

@@ -28,6 +28,9 @@ inline void expect_unbiased(const std::vector<double> &ratios) {
   EXPECT_GT(error, 0) << "no estimate was made";
 }
 
+/* An interval at which every thread takes as many samples as there are: see heap/budget.h. */
+static constexpr size_t BELOW_PACE = 500000;
+
 /* `allocate` returns the bytes of the blocks that it took. */
 inline void expect_seen(int rounds, size_t interval, const std::function<double()> &allocate) {
   std::vector<double> ratios;

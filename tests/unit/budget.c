@@ -18,7 +18,7 @@ static int begin(void **state) {
 
 static int end(void **state) {
   (void)state;
-  store_relaxed(&budget_interval, 0);
+  budget_start(0);
   heap_flush(h);
   heap_tidy(h);
   assert_int_equal(heap_check(h), 0);
@@ -115,6 +115,44 @@ static void flush_takes_what_is_held(void **state) {
   }
 }
 
+/* Every block is larger than the interval, and 8 looks a millisecond are a thousandth of what this loop does. */
+static void looks_keep_a_pace(void **state) {
+  (void)state;
+  budget_start(BUDGET_INTERVAL);
+  budget_due(h, 3, 48);
+  assert_int_equal(h->budget->interval, BUDGET_INTERVAL);
+  while (h->budget->interval < 16 * BUDGET_INTERVAL)
+    budget_due(h, 3, 4 * h->budget->interval);
+  assert_int_equal(budget_widest(), h->budget->interval);
+  while (h->budget->interval > BUDGET_INTERVAL) { /* looks have become rare */
+    os_sleep_ms(100);
+    while (!budget_due(h, 3, 64 * BUDGET_INTERVAL))
+      ;
+  }
+  assert_true(budget_widest() >= 16 * BUDGET_INTERVAL);
+  budget_start(4096);
+  for (int i = 0; i < 10000; i++)
+    assert_int_equal(budget_due(h, 3, 1 << 20), 4096);
+  assert_int_equal(budget_widest(), 4096);
+}
+
+/* Each block that is looked at stands for 1 / p of them, p by the interval of that moment. */
+static void sums_are_right_at_any_pace(void **state) {
+  enum { BLOCKS = 4000000, SIZE = 64 << 10 };
+  double sum = 0, variance = 0;
+  (void)state;
+  budget_start(BUDGET_INTERVAL);
+  for (int i = 0; i < BLOCKS; i++) {
+    uint64_t interval = budget_due(h, 3, SIZE);
+    if (interval) {
+      double objects = 1 / budget_probability(SIZE, interval);
+      sum += objects, variance += objects * (objects - 1);
+    }
+  }
+  assert_true(budget_widest() > BUDGET_INTERVAL);
+  assert_true(fabs(sum - BLOCKS) < 6 * sqrt(variance));
+}
+
 static void nobody_looks_any_more(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 100);
@@ -132,6 +170,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(interval_1_looks_at_all, begin, end),
       cmocka_unit_test_setup_teardown(hands_hold_what_is_paid_for, begin, end),
       cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
+      cmocka_unit_test_setup_teardown(looks_keep_a_pace, begin, end),
+      cmocka_unit_test_setup_teardown(sums_are_right_at_any_pace, begin, end),
       cmocka_unit_test_setup_teardown(nobody_looks_any_more, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
