@@ -434,6 +434,12 @@ def test_an_end_by_a_signal(masu, ends, tmp_path, how, number):
     assert os.listdir(tmp_path) == []
 
 
+def test_an_end_by_a_signal_without_a_name(masu, tmp_path):
+    result = masu("run", "--profile", "heap", "-o", tmp_path / "it", "--", "sh", "-c", "kill -40 $$")
+    assert result.returncode == 128 + 40
+    assert "signal 40 ended it" in result.stderr and result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(("how", "number"), [("abort", signal.SIGABRT), ("kill", signal.SIGKILL)])
 def test_what_was_written_before_is_taken(masu, ends, tmp_path, how, number):
     result = masu("run", "--profile", "heap", *EXACT, "--every", "1", "-o", "it", "--", ends, how, "later", cwd=tmp_path)
@@ -633,11 +639,15 @@ def test_go_opens_it(profiles, masu, planted, tmp_path):
             assert function in rows[0] or (file is raw and "[program]" in rows[0]), rows[0]
 
 
-def test_inferno_draws_the_folded_stacks(masu, profiles, tmp_path):
-    if not shutil.which("inferno-flamegraph"):
-        pytest.skip("no inferno")
+FLAMEGRAPH = Path("/usr/share/perl5/Devel/NYTProf/flamegraph.pl")
+"""As Debian's libdevel-nytprof-perl brings it."""
+
+
+def test_flamegraph_draws_the_folded_stacks(masu, profiles, tmp_path):
+    if not FLAMEGRAPH.exists():
+        pytest.skip("no flamegraph.pl")
     masu("profile", "--folded", "-o", tmp_path / "it", "--view", "in-use", profiles[4])
-    drawn = subprocess.run(["inferno-flamegraph", tmp_path / "it"], capture_output=True, text=True, check=True).stdout
+    drawn = subprocess.run(["perl", FLAMEGRAPH, tmp_path / "it"], capture_output=True, text=True, check=True).stdout
     assert "<title>leaks (4,096 samples" in drawn
 
 
