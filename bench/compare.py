@@ -12,7 +12,7 @@ Allocators are `system` or NAME=LIBRARY, loaded by LD_PRELOAD; ratios are to the
 one. Every round runs each of them once, in random order. The table shows medians, and
 ratios with the 95 % interval of a bootstrap. When the last line that the command prints
 is a JSON object, its numbers are compared as well, and its texts have to be the same
-on every allocator, unless they differ on one and the same.
+on every allocator, unless they differ from run to run on the first one.
 """
 
 from __future__ import annotations

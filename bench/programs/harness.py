@@ -211,7 +211,7 @@ def tail(text: str, lines: int = 15) -> str:
 
 
 def ending(status: int) -> str:
-    return f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
 def free_port() -> int:

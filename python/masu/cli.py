@@ -1,5 +1,8 @@
 """masu: the command line. One file per command in masu/commands."""
 
+import io
+import sys
+
 import click
 
 from masu.commands.allocators import allocators
@@ -24,6 +27,9 @@ from masu.help import Group
 @click.version_option(package_name="masu", message="%(prog)s %(version)s")
 def main() -> None:
     """Runs programs, unchanged, on the masu memory allocator, and shows which allocator fits."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":  # what it can't write is no reason to end
+            stream.reconfigure(errors="replace")
 
 
 main.add_command(run)

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
-from masu.measuring.rounds import Row, differing, own_figures, own_rows
+from masu.measuring.rounds import Answers, Row, add_answers, differing, own_figures, own_rows
 from masu.measuring.statistics import LEAST_ROUNDS
 from masu.messages import Problem
 
@@ -194,7 +194,7 @@ def compare(
         raise Problem(f"--metric {metric}: {error}") from None
     result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, counted=figures)
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
-    printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
+    answers: dict[str, Answers] = {a.name: {} for a in allocators}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("left"), TimeRemainingColumn())
     # The pace is that of all runs so far: in the usual half minute there may be none.
     with Progress(*columns, console=console, transient=True, speed_estimate_period=math.inf) as progress:
@@ -215,7 +215,7 @@ def compare(
                         result.runs.pop(allocator.name)
                         running.remove(allocator)
                         continue
-                    printed[allocator.name].append(run.own)
+                    add_answers(answers[allocator.name], run.own)
                     if done >= 0:
                         result.runs[allocator.name].append(run)
                 done += 1
@@ -229,7 +229,7 @@ def compare(
     least = min((len(runs) for runs in result.runs.values()), default=0)
     for runs in result.runs.values():  # a round that was interrupted doesn't count
         del runs[least:]
-    for name, why in differing({name: printed[name] for name in result.runs}).items():
+    for name, why in differing({name: answers[name] for name in result.runs}, next(iter(result.runs), "")).items():
         result.failed[name] = why
         del result.runs[name]
     return result

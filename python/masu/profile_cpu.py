@@ -109,7 +109,7 @@ class Caller:
         known = self.takes + self.gives + self.resizes
         if 2 * self.resizes > known:
             return "grows its blocks: ask for the final size at once"
-        if min(self.takes, self.gives) > 0.2 * known:
+        if min(self.takes, self.gives) > 0.1 * known:
             return "takes and frees: a scope or an arena; a pool if the blocks have one size"
         if 2 * self.takes > known:
             return "takes: a pool if the blocks have one size, an arena if they end together"

@@ -59,7 +59,10 @@ def _folder(pid: int, user: int) -> Iterator[tuple[Path, str]]:
     process does, which may see other files than we."""
     beside, seen_as = _temporary(pid)
     try:
-        made = Path(tempfile.mkdtemp(prefix="masu.", dir=f"/proc/self/fd/{beside}"))
+        try:
+            made = Path(tempfile.mkdtemp(prefix="masu.", dir=f"/proc/self/fd/{beside}"))
+        except OSError as why:
+            raise live.NotLive(f"process {pid}: no folder can be made in {seen_as}: {why.strerror}") from None
         try:
             if user != os.geteuid():
                 os.chown(made, user, -1)

@@ -134,8 +134,8 @@ def _forget_old(folder: Path, ended: threading.Event) -> None:
 
 
 def _written(folder: Path, kind: Kind = PROFILES) -> list[Written]:
-    found = []
-    for path in folder.iterdir():
+    found: list[Written] = []
+    for path in folder.iterdir() if folder.is_dir() else ():  # a program may have removed it
         match = kind.parse(path.name)
         if match:
             try:

@@ -4,12 +4,9 @@ LD_PRELOAD will reach it."""
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from errno import ENOEXEC
 from pathlib import Path
 from typing import BinaryIO
@@ -17,8 +14,6 @@ from typing import BinaryIO
 from masu.messages import CANNOT_EXECUTE, NOT_FOUND, fail
 
 ELF_MAGIC = b"\x7fELF"
-PT_INTERP = 3
-SHT_DYNSYM = 11
 
 
 class NotRunnable(Exception):
@@ -78,16 +73,42 @@ def why_preload_fails(path: str, library: Path) -> str | None:
     """Why LD_PRELOAD would have no effect on this program, or None."""
     try:
         path = _follow_interpreters(path)
-        elf, ours = _read_elf(path), _read_elf(library)
-    except (OSError, ValueError, OverflowError, MemoryError):
-        return None  # not readable, not ELF or damaged: let the system decide
-    if elf.machine != ours.machine:
+        with open(path, "rb") as file, open(library, "rb") as ours:
+            reason = _why_not(path, file, ours)
+    except Exception:
+        return None  # not readable, not ELF or damaged, in ways that no parser foresees: let the system decide
+    return reason or _why_secure(path)
+
+
+def _why_not(path: str, file: BinaryIO, library: BinaryIO) -> str | None:
+    from elftools.elf.elffile import ELFFile  # takes longer than most commands do
+
+    elf, ours = ELFFile(file), ELFFile(library)
+    if _machine(elf) != _machine(ours):
         return f"{path} is for another kind of processor than masu"
-    if not elf.has_interpreter and not os.path.basename(path).startswith("ld-"):
-        return f"{path} is statically linked"
-    if elf.has_interpreter and elf.has_malloc:
-        return f"{path} has its own malloc"
-    return _why_secure(path)
+    # The headers alone: pyelftools makes objects of segments by way of the sections, which need not be there.
+    segments = [elf._get_segment_header(i)["p_type"] for i in range(elf.num_segments())]
+    if "PT_INTERP" not in segments:  # a dynamic linker, which reads LD_PRELOAD
+        return None if os.path.basename(path).startswith("ld-") else f"{path} is statically linked"
+    if any(symbol["st_shndx"] != "SHN_UNDEF" for symbol in _dynamic_symbols(elf, "malloc")):
+        return f"{path} has its own malloc"  # which is found before a preloaded one
+    return None
+
+
+def _machine(elf) -> tuple:
+    return elf.elfclass, elf.little_endian, elf["e_machine"]
+
+
+def _dynamic_symbols(elf, name: str) -> list:
+    """By the hash table where there is one: pyelftools makes an object of each symbol that it looks at."""
+    from elftools.elf.hash import GNUHashSection
+
+    for section in elf.iter_sections():
+        if isinstance(section, GNUHashSection):
+            found = section.get_symbol(name)
+            return [found] if found else []
+    table = elf.get_section_by_name(".dynsym")
+    return table and table.get_symbol_by_name(name) or []
 
 
 def _follow_interpreters(path: str) -> str:
@@ -106,65 +127,6 @@ def _follow_interpreters(path: str) -> str:
             names = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
             path = (names and shutil.which(names[0])) or path
     return path
-
-
-@dataclass
-class _Elf:
-    machine: tuple  # (64 bits?, little endian?, processor)
-    has_interpreter: bool  # a dynamic linker, which reads LD_PRELOAD
-    has_malloc: bool  # of its own, which is found before a preloaded one
-
-
-def _read_elf(path: str | Path) -> _Elf:
-    with open(path, "rb") as file:
-        return _parse_elf(file)
-
-
-def _parse_elf(file: BinaryIO) -> _Elf:
-    ident = file.read(64)  # the header, as much as any kind has
-    if ident[:4] != ELF_MAGIC or len(ident) < 52 or ident[4] not in (1, 2) or ident[5] not in (1, 2):
-        raise ValueError("not ELF")
-    wide, little = ident[4] == 2, ident[5] == 1
-
-    def number(offset: int, size: int, data: bytes = ident) -> int:
-        return int.from_bytes(data[offset : offset + size], "little" if little else "big")
-
-    table, entry_size, entries = (
-        (number(32, 8), number(54, 2), number(56, 2))
-        if wide
-        else (number(28, 4), number(42, 2), number(44, 2))
-    )
-    file.seek(table)
-    headers = file.read(entry_size * entries)
-    types = [number(i * entry_size, 4, headers) for i in range(entries)]
-    return _Elf((wide, little, number(18, 2)), PT_INTERP in types, _defines(b"malloc", file, ident, number))
-
-
-def _defines(name: bytes, file: BinaryIO, ident: bytes, number: Callable[..., int]) -> bool:
-    """Is it among the dynamic symbols that are defined? number: (offset, size, data) as in _parse_elf."""
-    wide = ident[4] == 2
-
-    def content(section: bytes) -> bytes:
-        file.seek(number(24, 8, section) if wide else number(16, 4, section))
-        return file.read(number(32, 8, section) if wide else number(20, 4, section))
-
-    table, entry_size, entries = (
-        (number(40, 8), number(58, 2), number(60, 2))
-        if wide
-        else (number(32, 4), number(46, 2), number(48, 2))
-    )
-    file.seek(table)
-    sections = [file.read(entry_size) for _ in range(entries)]
-    symbol = struct.Struct("<>"[ident[5] - 1] + ("IBBHQQ" if wide else "IIIBBH"))
-    for section in sections:
-        link = number(40 if wide else 24, 4, section)
-        if number(4, 4, section) == SHT_DYNSYM and link < entries:
-            # A name may be the end of a longer one.
-            named = {m.start() for m in re.finditer(re.escape(name) + b"\0", content(sections[link]))}
-            symbols = content(section)
-            whole = symbols[: len(symbols) // symbol.size * symbol.size]
-            return any(s[0] in named and s[3 if wide else 5] for s in symbol.iter_unpack(whole))
-    return False
 
 
 def _why_secure(path: str) -> str | None:

@@ -316,6 +316,13 @@ def test_a_baseline_that_is_not_there(bench, tmp_path):
     assert result.returncode == 125 and "none.json: No such file" in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize("text", ["no JSON", "[]", '{"rows": []}', '{"runs": {}}'])
+def test_a_baseline_that_is_no_run(bench, tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    result, _ = bench("--only", "handover", "--quick", "--baseline", tmp_path / "other.json")
+    assert result.returncode == 125 and "is not the JSON of a run" in " ".join(result.stderr.split())
+
+
 def test_a_peers_folder_without_peers(bench, tmp_path):
     result, _ = bench("--only", "handover", "--peers", tmp_path)
     assert result.returncode == 125 and "script/peers" in result.stderr

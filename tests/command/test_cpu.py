@@ -220,7 +220,14 @@ enum { MANY = 20000 };
 static void *all[MANY];
 APART takes(void) { for (int i = 0; i < MANY; i++) all[i] = used(malloc(24 + i % 5 * 100)); sum++; }
 APART gives(void) { for (int i = 0; i < MANY; i++) free(all[i]); sum++; }
-APART both(void) { for (int i = 0; i < MANY; i++) free(used(malloc(64))); sum++; }
+APART both(void) {
+  for (int i = 0; i < MANY / 20; i++) {
+    void *few[20];
+    for (int k = 0; k < 20; k++) few[k] = used(malloc(64 + k));
+    for (int k = 0; k < 20; k++) free(few[k]);
+  }
+  sum++;
+}
 APART grows(void) { void *p = NULL; for (int i = 0; i < 300; i++) p = used(realloc(p, 5000 * i + 1)); free(p); sum++; }
 int main(void) {
   while (OWN < 2) { takes(); gives(); both(); grows(); hot(); }

@@ -639,6 +639,10 @@ def test_the_biggest_call_sites(start):
     assert rows == []
 
 
+def test_top_without_a_terminal(masu, start):
+    one_error(masu("top", str(start("--live").pid)), "it draws on a terminal")
+
+
 def test_top_finds_the_process_itself_and_says_which_when_there_are_several(masu, start):
     one = start("--live")
     two = start("--live")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -38,9 +39,10 @@ def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Pat
     """masu twice, the system's, those that script/peers built or else the installed ones, and those given as NAME=LIBRARY."""
     again = folder / "masu-again.so"
     shutil.copyfile(library, again)
+    version = importlib.metadata.version("masu")
     contenders = [
-        Contender(OURS, Allocator(OURS, library)),
-        Contender(AGAIN, Allocator(AGAIN, again)),
+        Contender(OURS, Allocator(OURS, library), version),
+        Contender(AGAIN, Allocator(AGAIN, again), version),
         Contender("system", SYSTEM, os.confstr("CS_GNU_LIBC_VERSION") or ""),
         *(_built(peers) if peers else _installed(library)),
         Contender(INLINE, Allocator(INLINE), "bench/floors/inline.h", floor=True),

@@ -126,9 +126,13 @@ def machine() -> dict[str, str]:
         return "unknown"
 
     huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    try:
+        here = Path(__file__).resolve().parent
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False
+        ).stdout.strip()
+    except OSError:  # no git
+        commit = ""
     return {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit or "unknown",
@@ -239,7 +243,7 @@ def table(all_lines: Sequence[Line]) -> Table:
         t.add_row(
             line.case, line.figure.key.removesuffix("_kib").removesuffix("_ns").removesuffix("_s"),
             shown(ours.median, line.figure.unit) if ours else Text(line.missing.get(OURS, "–"), "red"),
-            f"{shown(best.median, line.figure.unit)} {line.best}" if best else "–",
+            Text(f"{shown(best.median, line.figure.unit)} {line.best}") if best else "–",
             _ratio(line.to_best), _ratio(line.to_system), _ratio(line.to_floor), _ratio(line.noise),
         )  # fmt: skip
     return t
@@ -249,12 +253,12 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
     console.print(table(all_lines))
     for c in contenders:
         if c.missing:
-            console.print(f"[yellow]missing[/] {c.name}: {c.missing}", highlight=False)
+            console.print(Text.assemble(("missing", "yellow"), f" {c.name}: {c.missing}"))
     absent = {c.name for c in contenders if c.missing}
     for line in {line.case: line for line in all_lines}.values():
         for name, reason in line.missing.items():
             if name not in absent:
-                console.print(f"[yellow]missing[/] {line.case}, {name}: {reason}", highlight=False)
+                console.print(Text.assemble(("missing", "yellow"), f" {line.case}, {name}: {reason}"))
     for case, why in s.failed.items():
         console.print(Text.assemble(("masu failed", "bold red"), f" in {case}: {why}"))
     console.print(
@@ -265,11 +269,11 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
     )
     console.print("The five worst:", highlight=False)
     for line in s.worst:
-        console.print(f"  {line.case}, {line.figure.key}: {line.to_best.median:.2f} of {line.best}", highlight=False)
+        console.print(Text(f"  {line.case}, {line.figure.key}: {line.to_best.median:.2f} of {line.best}"))
     if s.saved:
-        console.print(f"Compared with the run of {s.saved}:", highlight=False)
+        console.print(Text(f"Compared with the run of {s.saved}:"))
     for text in s.got_worse:
-        console.print(f"[red]got worse[/] {text}", highlight=False)
+        console.print(Text.assemble(("got worse", "red"), f" {text}"))
     if s.not_compared:
         console.print(f"[yellow]not compared[/], not there with the same command: {', '.join(s.not_compared)}", highlight=False)
 

@@ -28,7 +28,7 @@ from masu.bench.allocators import AGAIN, INLINE, OURS, Contender
 from masu.bench.cases import Case, Figure
 from masu.json_text import json_text
 from masu.measuring.measure import SYSTEM, Usage, measure
-from masu.measuring.rounds import is_finite, own_figures
+from masu.measuring.rounds import Answers, add_answers, differing, is_finite, own_figures, settled
 from masu.measuring.statistics import LEAST_ROUNDS, ratio
 from masu.messages import Problem
 
@@ -69,8 +69,7 @@ class Measured:
     missing: dict[str, str] = field(default_factory=dict)
     curves: dict[str, list[list[float]]] = field(default_factory=dict)
     """Samples of the last round: time, resident, live."""
-    answers: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    """What is no figure but a result, by its name: all that it was, in any round."""
+    answers: dict[str, Answers] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -78,8 +77,8 @@ class Measured:
 
     @property
     def right(self) -> dict[str, str]:
-        """The answers of the system's allocator. What is not the same in every round, as a date is not, is none."""
-        return {key: said[0] for key, said in self.answers.get(SYSTEM.name, {}).items() if len(said) == 1}
+        """The answers of the system's allocator."""
+        return settled(self.answers.get(SYSTEM.name, {}))
 
 
 def variants(cases: Sequence[Case], huge_off: bool, done: dict[str, Measured]) -> Iterator[tuple[Case, str]]:
@@ -169,7 +168,7 @@ class Runner:
             round_ += 1
             if round_ >= least and (time.monotonic() - start > self.plan.seconds_a_case or tight(case, result)):
                 break
-        for wrong, why in differing(result).items():
+        for wrong, why in differing(result.answers, SYSTEM.name).items():
             leave_out(wrong, why)
         running = [contender for contender in running if contender.name not in result.missing]
         if self.plan.count and not name.endswith(HUGE_OFF):
@@ -229,14 +228,12 @@ class Runner:
         if usage.status or "cannot be preloaded" in usage.errors:
             raise Problem(_why(usage))
         own = own_figures(usage.output)
-        answers = {key: value for key, value in own.items() if isinstance(value, str)}
+        answers = dict(own)
         if case.program and usage.output and not own:
             answers["output"] = _digest(usage.output.encode())
         if warm_up and kept.exists():
             answers["file"] = _digest(kept.read_bytes())
-        before = result.answers.setdefault(contender.name, {})
-        for key, answer in answers.items():
-            before[key] = sorted({*before.get(key, []), answer})
+        add_answers(result.answers.setdefault(contender.name, {}), answers)
         if warm_up:
             return
         values = result.values.setdefault(contender.name, {})
@@ -269,16 +266,6 @@ def _environment(name: str) -> dict[str, str]:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def differing(measured: Measured) -> dict[str, str]:
-    """Who has other answers than the system's allocator, and which."""
-    return {
-        name: f"{key} differs: {' or '.join(said.get(key, ['none']))}, on the system's allocator {right}"
-        for key, right in measured.right.items()
-        for name, said in measured.answers.items()
-        if said.get(key) != [right]
-    }
 
 
 def _why(usage: Usage) -> str:
@@ -333,5 +320,5 @@ def read_state(path: Path) -> dict[str, Measured]:
         return {}
     try:
         return {name: Measured(**m) for name, m in json.loads(path.read_text()).items()}
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         raise Problem(f"{path} is no state of a run; remove it") from None

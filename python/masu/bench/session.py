@@ -69,12 +69,13 @@ def run(
     programs = workloads()
     found = allocators.found(library, peers, extra, folder)
     found = [allocators.proven(c) for c in found]
-    if not found[0].allocator:
-        raise Problem(f"{library}: {found[0].missing}")
+    for c in found:
+        if c.name in (allocators.OURS, allocators.AGAIN) and not c.allocator:
+            raise Problem(f"{c.name}, {library}: {c.missing}")
     plan = QUICK if quick else FULL
     if seconds:
         plan = replace(plan, seconds_a_case=seconds)
-    before = json.loads(baseline.read_text()) if baseline else None
+    before = _saved(baseline) if baseline else None
     own_state = Path("build/bench") / f"state-{_key(found, plan, picked)}.json"
     done = _measured_before(state or own_state, picked, same_commands=not state)
     state = state or own_state
@@ -91,6 +92,16 @@ def run(
         page.write(html_file, lines, summary, found, measured, content["machine"])
     state.unlink(missing_ok=True)
     return summary
+
+
+def _saved(file: Path) -> dict:
+    """Read before all is measured: what is no saved run is said at once."""
+    try:
+        content = json.loads(file.read_text())
+        report.summary([], content)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Problem(f"{file} is not the JSON of a run of masu bench") from None
+    return content
 
 
 def _measured_before(state: Path, picked: list[cases.Case], *, same_commands: bool) -> dict[str, Measured]:

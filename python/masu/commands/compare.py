@@ -55,9 +55,9 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     if not any(result.runs.values()):
         fail(f"{program} ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
-    console.print(table(result, versions))
-    console.print(comparing.advice(result), style="bold", markup=False)
     if json_file:
         json_file.write_text(json_text({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
     if html_file:
-        html_file.write_text(page(result, versions), encoding="utf-8")
+        html_file.write_text(page(result, versions), encoding="utf-8", errors="replace")
+    console.print(table(result, versions))
+    console.print(comparing.advice(result), style="bold", markup=False)

@@ -29,7 +29,7 @@ def doctor(pid: int) -> None:
     except live.NotLive as why:
         fail(f"doctor: {why}", MASU_FAILED)
     console = Console() if Console().is_terminal else Console(width=140)
-    console.print(f"{d.figures.program}, process {pid}: {size(d.kernel.total)} resident", style="bold", highlight=False)
+    console.print(f"{d.figures.program}, process {pid}: {size(d.kernel.total)} resident", style="bold", highlight=False, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("resident", justify="right")
@@ -46,4 +46,4 @@ def doctor(pid: int) -> None:
     table.add_row("held ready", size(d.figures.process["ready_most"]), "", "", "of live: what threads hold ready, at most")
     console.print(table)
     for text in doctors.advice(d):
-        console.print(f"• {text}", highlight=False, soft_wrap=True)
+        console.print(f"• {text}", highlight=False, markup=False, soft_wrap=True)

@@ -59,6 +59,8 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
         name, now = _now(pid, by, None if folded or html else output)
         shown_as.append(name)
         heaps.append(now)
+    if by == "heap" and heaps[-1].is_cpu:
+        raise click.UsageError("--by heap is for heap profiles: time is not spent in a heap.")
     last, growth = heaps[-1], heaps[1].minus(heaps[0]) if len(heaps) > 1 else None
     view = view or ("in-use" if growth and "inuse_space" in last.types else last.telling())
     for path, one in zip(shown_as, heaps):

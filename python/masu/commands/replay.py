@@ -59,6 +59,8 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
         say(interruption(c))
     if not any(c.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
+    if json_file:
+        json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")
     others = len(trace.processes) - 1
     say(f"{process.name}, process {process.head.process}" + (f" of {others + 1} in the trace" if others else "")
         + f": {replaying.described(result)}")  # fmt: skip
@@ -70,5 +72,3 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     for line in replaying.prediction(result):
         console.print(line, markup=False)
     console.print(replaying.advised(result), style="bold", markup=False)
-    if json_file:
-        json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")

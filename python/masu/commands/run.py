@@ -203,12 +203,17 @@ def _status(taken) -> int:
     return taken.status if taken.status >= 0 else 128 - taken.status
 
 
+def _signal_name(number: int) -> str:
+    """Most real-time signals have none."""
+    return signal.Signals(number).name if number in iter(signal.Signals) else str(number)
+
+
 TOLD_MOST = 10
 
 
 def _tell_problems(program: str, taken, what: str, killed: str = "") -> None:
     """killed: what to say when a signal ended it."""
-    ended = f"signal {signal.Signals(-taken.status).name} ended it{killed}" if taken.status < 0 else ""
+    ended = f"signal {_signal_name(-taken.status)} ended it{killed}" if taken.status < 0 else ""
     if not taken.own:
         warn(f"{program} {what}: "
              + (ended or "it has another allocator linked in, cleared its environment, could not write or left without exit"))  # fmt: skip

@@ -17,6 +17,7 @@ def stat(as_json: bool, pid: int) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from masu import live
     from masu.shown import heading, shown
@@ -30,7 +31,7 @@ def stat(as_json: bool, pid: int) -> None:
         click.echo(json_text(figures.as_json(), indent=1))
         return
     console = Console() if Console().is_terminal else Console(width=140)
-    console.print(f"{figures.program}, process {pid}, masu {figures.masu}", style="bold", highlight=False)
+    console.print(f"{figures.program}, process {pid}, masu {figures.masu}", style="bold", highlight=False, markup=False)
     for name, table in figures.tables.items():
         rows = figures.rows[name]
         if not rows:
@@ -40,13 +41,13 @@ def stat(as_json: bool, pid: int) -> None:
             for _ in range(3):
                 out.add_column(justify="right" if _ == 1 else "left")
             for c in table.columns:
-                out.add_row(c.name, shown(rows[0][c.name], c), c.meaning)
+                out.add_row(c.name, Text(shown(rows[0][c.name], c)), c.meaning)
         else:
             out = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=heading(name), title_justify="left")
             for c in table.columns:
                 out.add_column(heading(c.name), justify="left" if c.unit == live.TEXT else "right")
             for row in rows:
-                out.add_row(*(shown(row[c.name], c) for c in table.columns))
+                out.add_row(*(Text(shown(row[c.name], c)) for c in table.columns))
         console.print(out)
         if figures.more[name]:
             console.print(f"and {figures.more[name]} more", style="dim", highlight=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from masu.help import Command
@@ -31,6 +33,8 @@ def top(pid: int | None) -> None:
 
     from masu.top import Top
 
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fail("top: it draws on a terminal and reads its keys; masu stat PID prints the figures once", MASU_FAILED)
     with page:
         why = Top(page).run()
     if why:

@@ -66,10 +66,10 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
     if not tuned.comparison:
         console.print(f"No gain in {goal} beyond noise: nothing is written, masu's defaults fit.", style="bold")
         return
-    console.print(_table(tuned.settings.names(), tuning.gains(tuned.comparison)))
     how = f"{rounds} rounds, --touch {touch}{' --think' if think else ''}"
     use = f"masu run --options-file {output} -- PROGRAM"
     output.write_text(tuning.options_file(tuned, file, goal, version("masu"), how, use), encoding="utf-8")
+    console.print(_table(tuned.settings.names(), tuning.gains(tuned.comparison)))
     console.print(f"{output} is written. Use it: {use}", style="bold", soft_wrap=True, markup=False)
 
 

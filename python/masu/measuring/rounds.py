@@ -87,7 +87,7 @@ def run_rounds(
     """The warm-up rounds fill the page cache and are thrown away."""
     order = random.Random(seed)
     results: Results = {a.name: [] for a in allocators}
-    printed: dict[str, list[dict]] = {a.name: [] for a in allocators}
+    answers: dict[str, Answers] = {a.name: {} for a in allocators}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=(warm_up + rounds) * len(allocators))
@@ -96,11 +96,11 @@ def run_rounds(
                 name = f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
                 progress.update(task, description=f"{name}: {allocator.name}")
                 sample = run_once(command, allocator)
-                printed[allocator.name].append(sample.own)
+                add_answers(answers[allocator.name], sample.own)
                 if number >= 0:
                     results[allocator.name].append(sample)
                 progress.advance(task)
-    for why in differing(printed).values():
+    for why in differing(answers, allocators[0].name).values():
         raise Problem(why)
     return results
 
@@ -115,25 +115,29 @@ def run_once(command: Sequence[str], allocator: Allocator) -> Sample:
     return Sample(usage, own_figures(usage.output))
 
 
-def differing(printed: dict[str, list[dict]]) -> dict[str, str]:
-    """Texts among a program's own figures are results (a checksum): the same on every allocator. One that differs
-    from run to run on the same allocator, as a date does, is none. printed: what each run said, by allocator; returns
-    what is wrong with those that differ from the first."""
-    texts: dict[str, dict[str, set[str]]] = {}
-    for name, runs in printed.items():
-        for own in runs:
-            for key, value in own.items():
-                if isinstance(value, str):
-                    texts.setdefault(key, {}).setdefault(name, set()).add(value)
-    wrong: dict[str, str] = {}
-    for key, said in texts.items():
-        if any(len(values) > 1 for values in said.values()):
-            continue
-        (first, right), *others = ((name, *values) for name, values in said.items())
-        for name, value in others:
-            if value != right:
-                wrong.setdefault(name, f"{key} differs: {right} on {first}, {value} on {name}")
-    return wrong
+Answers = dict[str, list[str]]
+"""What a program says of itself that is no figure but a result, as a checksum is: by its name all that it was, in any run."""
+
+
+def add_answers(before: Answers, own: dict) -> None:
+    for key, value in own.items():
+        if isinstance(value, str):
+            before[key] = sorted({*before.get(key, []), value})
+
+
+def settled(answers: Answers) -> dict[str, str]:
+    """What differs from run to run on one allocator, as a date does, is no answer."""
+    return {key: values[0] for key, values in answers.items() if len(values) == 1}
+
+
+def differing(answers: dict[str, Answers], reference: str) -> dict[str, str]:
+    """By allocator: whose answers are not, in every run, those of the reference, and why."""
+    return {
+        name: f"{key} differs: {right} on {reference}, {' or '.join(said.get(key, ['nothing']))} on {name}"
+        for key, right in settled(answers.get(reference, {})).items()
+        for name, said in answers.items()
+        if said.get(key) != [right]
+    }
 
 
 # ---- Statistics ----
