@@ -399,12 +399,12 @@ static double square_root(double x) {
 /* Bytes for which a sample may be missing: the mean of those that there are or, while they are few, of the widest
  * interval; never less than was asked for, since what is large may be all there is on record. */
 static double unseen_weight(void) {
-  double asked = (double)profiler.all.interval, widest = (double)budget_widest();
+  double asked = (double)profiler.all.interval, each = (double)budget_widest();
   if (asked <= 1)
     return 0; /* nothing is unseen */
   if (profiler.live >= FEW)
-    widest = profiler.in_use.variance / profiler.in_use.sum;
-  return widest > asked ? widest : asked;
+    each = profiler.in_use.variance / profiler.in_use.sum;
+  return each > asked ? each : asked;
 }
 
 /* An end of the 95 % interval; side: 1 or -1. Of the score test, corrected for counts being whole: the samples'
