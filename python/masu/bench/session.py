@@ -98,7 +98,7 @@ def _saved(file: Path) -> dict:
     """Read before all is measured: what is no saved run is said at once."""
     try:
         content = json.loads(file.read_text())
-        report.summary([], content)
+        report.summary([], {**content})
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Problem(f"{file} is not the JSON of a run of masu bench") from None
     return content
