@@ -8,6 +8,7 @@ enum {
   RARE_LOOKS_A_MS = BUDGET_LOOKS_A_MS / 4,
   RARE_MS = PACED_LOOKS / RARE_LOOKS_A_MS, /* so long they take where they are rare */
   WIDER_MOST = 1 << 12,
+  SAVED_MOST = 8192, /* looks that a heap may have at once: all of those of a short program */
 };
 
 internal_def atomic_u64 budget_interval;
@@ -87,6 +88,7 @@ static bool budget_is_on(heap_budget *b) {
   if (b->asked != asked) {
     b->asked = asked;
     b->looks = 0;
+    b->saved = SAVED_MOST;
     b->paced_ms = os_now_ms();
     b->interval = asked;
     for (unsigned c = 0; c < BUDGET_COUNT && asked; c++)
@@ -102,7 +104,9 @@ static void keep_pace(heap_budget *b) {
   uint64_t now = os_now_ms(), passed = now - b->paced_ms, interval = b->interval;
   if (++b->looks < PACED_LOOKS && passed < RARE_MS)
     return;
-  if (b->looks > BUDGET_LOOKS_A_MS * passed) {
+  uint64_t earned = b->saved + BUDGET_LOOKS_A_MS * passed;
+  b->saved = (uint32_t)min_size(earned - min_size(earned, b->looks), SAVED_MOST);
+  if (!b->saved) {
     if (interval / WIDER_MOST < b->asked)
       interval *= 2;
   } else {

@@ -8,10 +8,10 @@
  * whatever the program does, and also if blocks that were paid for are given back unused. With
  * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
- * A look takes about a microsecond. A heap that is looked at more than BUDGET_LOOKS_A_MS times in
- * each millisecond doubles its own interval until it is not, and halves it again when looks have become
- * rare, so that they take no more than about a hundredth of the time of a program that does nothing but
- * allocate. What comes out of it stays right, since the interval of a block has nothing to do with
+ * A look takes about a microsecond. A heap may have BUDGET_LOOKS_A_MS in each millisecond, and saves
+ * some thousand that it did not have. When it has none left it doubles its own interval, and halves it again
+ * when looks have become rare, so that they take no more than about a hundredth of the time of a program that
+ * does nothing but allocate. What comes out of it stays right, since the interval of a block has nothing to do with
  * whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
  *
  *     blocks held are in need, like those in the hand
@@ -32,7 +32,7 @@ typedef struct heap_budget {
   uint64_t interval; /* the same or, to keep the pace, more */
   uint64_t random;
   uint64_t paced_ms; /* since when `looks` are counted */
-  uint32_t looks;
+  uint32_t looks, saved; /* saved: so many more it may have */
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
   uint64_t left[BUDGET_COUNT]; /* bytes */
   uint64_t drawn_for[BUDGET_COUNT]; /* the interval that this was drawn for */
