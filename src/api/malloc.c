@@ -169,20 +169,12 @@ internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty) {
   return p;
 }
 
-/* Most often the class is that of the size rounded up, and its hand has a block. */
+/* Most often the class is that of the size rounded up. */
 internal void *malloc_aligned(size_t align, size_t size) {
   size_t dirty, rounded = size <= TABLE_MAX && align <= TABLE_MAX ? ROUND_UP(max_size(size, 1), align) : SIZE_MAX;
-  if (LIKELY(rounded <= TABLE_MAX)) {
-    unsigned c = class_in_table(rounded);
-    block **hand = heap_hand_at(thread_hot, c * sizeof(void *));
-    block *b = *hand;
-    if (LIKELY(b && !(class_size(c) & (align - 1)) && !load_relaxed(&budget_interval))) {
-      *hand = b->next;
-      if (CHECKED)
-        checked_take(b);
-      return b;
-    }
-  }
+  if (LIKELY(rounded <= TABLE_MAX && thread_knows_sizes() && !(class_size(class_in_table(rounded)) & (align - 1)) &&
+             !load_relaxed(&budget_interval)))
+    return malloc_fast(rounded);
   return malloc_aligned_dirty(align, size, &dirty);
 }
 
