@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from profiling import APART, EXACT, PLANTED
 
 MASU = Path(sys.executable).parent / "masu"
 
@@ -75,6 +76,35 @@ def own_malloc(compile_program):
         "int main(void) { for (int i = 0; i < 100; i++) free(malloc(100)); return 3; }\n",
         "-fno-builtin",
     )
+
+
+@pytest.fixture(scope="session")
+def planted(compile_program):
+    """With `grows N` MiB that stay; `peaks` and `churns` leave nothing."""
+    return compile_program(PLANTED, *APART)
+
+
+@pytest.fixture(scope="session")
+def profiles(planted, tmp_path_factory):
+    """Heap profiles of `planted`, by the MiB that stay."""
+    folder = tmp_path_factory.mktemp("profiles")
+    for mib in (1, 4, 12):
+        run = [MASU, "run", "--profile", "heap", *EXACT, "-o", folder / f"{mib}.gz", "--", planted, str(mib)]
+        subprocess.run(run, capture_output=True, check=False)
+    return {mib: folder / f"{mib}.gz" for mib in (1, 4, 12)}
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """A trace of some 100 KiB, of a Python program."""
+    folder = tmp_path_factory.mktemp("trace")
+    trace = folder / "it.trace"
+    program = "x = [str(i) * (i % 50) for i in range(100000)]"
+    subprocess.run(
+        [MASU, "record", "-o", trace, "--", os.path.realpath(sys.executable), "-c", program],
+        check=True, capture_output=True, env={**os.environ, "PYTHONMALLOC": "malloc"},
+    )  # fmt: skip
+    return trace
 
 
 @pytest.fixture

@@ -226,11 +226,15 @@ def run_for_leaks(masu, *words, options=(), **how):
 
 @pytest.fixture
 def judged_alike(masu, tmp_path):
-    """Runs both; gives what masu said."""
+    """Runs both; gives what masu said. A large block may be led to by a word on the stack that is half an old pointer
+    and half a number, which depends on where the system put things: a run that has missed some is repeated."""
 
     def judge(program, reference, *words, alike=lambda entries: entries):
         expected = subprocess.run([reference, *words], capture_output=True, text=True, timeout=60, check=False)
-        result = run_for_leaks(masu, program, *words, options=("-o", tmp_path / "it"))
+        for _ in range(4):
+            result = run_for_leaks(masu, program, *words, options=("-o", tmp_path / "it"))
+            if totals(listed(result.stderr)) >= totals(listed(expected.stderr)):
+                break
         assert alike(filed(tmp_path / "it")) == alike(listed(expected.stderr)), result.stderr + expected.stderr
         assert totals(listed(result.stderr)) == totals(listed(expected.stderr))
         assert result.returncode == expected.returncode

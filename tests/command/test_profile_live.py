@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU
-from test_profile import APART, EXACT, first_row, inside, one_error, one_usage_error
+from profiling import APART, EXACT, first_row, inside, one_error, one_usage_error
 
 from masu import live, profile, profile_live
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU
-from test_profile import APART, EXACT, folded, inside, one_usage_error, profiled, small_disk
+from profiling import APART, EXACT, folded, inside, one_usage_error, profiled, small_disk
 
 # What it is told by its words: N MiB more, or less, a wait for a line on stdin, or an end.
 TOLD = r"""

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from conftest import MASU
-from test_profile import APART, EXACT, folded, inside, one_usage_error
+from profiling import APART, EXACT, folded, inside, one_usage_error
 
 from masu import profile
 from masu.pprof import message

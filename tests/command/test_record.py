@@ -1,26 +1,20 @@
-"""masu record and masu replay, with real programs."""
+"""masu record, with real programs: what is recorded, however they end."""
 
 import contextlib
 import json
 import os
-import random
-import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
 import pytest
 from conftest import MASU, as_in_a_terminal
-from rich.console import Console
 
 from masu import replay
 from masu import trace as traces
-from masu.measuring.measure import SYSTEM, Allocator
-from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
 HEADER, FRAME = 16, 24
@@ -77,6 +71,21 @@ def recorded(masu, tmp_path, *command, **options):
     return trace, result
 
 
+def frames(data):
+    """Offsets of a trace's frames."""
+    at = HEADER
+    while at + FRAME <= len(data):
+        yield at
+        at += FRAME + struct.unpack_from("<I", data, at + 16)[0]
+
+
+def one_line(result, *words):
+    assert result.returncode == 125
+    text = " ".join(result.stderr.split())
+    assert result.stderr.count("masu: error") == 1
+    assert all(word in text for word in words), text
+
+
 # ---- What is recorded ----
 
 
@@ -105,74 +114,6 @@ def test_a_program_without_reading_the_manual(masu, tmp_path):
     assert result.returncode == 0, result.stderr
     for word in ("malloc", "peak memory", "99.999 %", "0.1 s later", "The replay itself takes", "In the replay: "):
         assert word in result.stdout
-
-
-def test_the_predicted_peak_holds_what_is_not_from_malloc(masu, compile_program, tmp_path):
-    program = compile_program(
-        r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-int main(void) {
-  char *map = mmap(NULL, 40 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), line[200];
-  memset(map, 1, 40 << 20);
-  for (int i = 0; i < 200000; i++) memset(malloc(96), 1, 96);
-  FILE *status = fopen("/proc/self/status", "r");
-  while (fgets(line, sizeof line, status)) if (!strncmp(line, "VmHWM", 5)) fputs(line, stdout);
-}
-""",
-        "-fno-builtin",
-    )
-    real = int(subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()[1])
-    trace, result = recorded(masu, tmp_path, program)
-    file = tmp_path / "it.json"
-    result = masu("replay", "-n", "2", "--settle", "0", "--json", file, trace)
-    assert "Predicted peak memory of the program" in " ".join(result.stdout.split())
-    assert json.loads(file.read_text())["predicted_peak_kib"]["system"] == pytest.approx(real, rel=0.1)
-
-
-def test_what_the_replay_does_itself_is_not_predicted(masu, compile_program, tmp_path):
-    """The program does nothing but call; the replay writes its blocks besides."""
-    program = compile_program("#include <stdlib.h>\nint main(void) { for (int i = 0; i < 30000; i++) free(malloc(100000)); }", "-fno-builtin")
-    trace, _ = recorded(masu, tmp_path, program)
-    file = tmp_path / "it.json"
-    result = masu("replay", "-n", "3", "--settle", "0", "--touch", "full", "--json", file, trace)
-    assert result.returncode == 0, result.stderr
-    said = json.loads(file.read_text())
-    wall = next(r for r in said["rows"] if (r["allocator"], r["figure"]) == ("masu", "time"))
-    assert said["predicted_s"]["masu"] == pytest.approx(wall["median"] - said["own_s"])
-
-
-@pytest.mark.parametrize("writes, touches", [("memset(p, 1, 1 << 20)", "full"), ("*p = 1", "first")])
-def test_the_replay_touches_what_the_program_can_have_touched(masu, compile_program, tmp_path, writes, touches):
-    program = compile_program(
-        r"""
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-static long long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ll + t.tv_nsec; }
-int main(void) {
-  for (int i = 0; i < 1000; i++) {
-    volatile char *p = malloc(1 << 20);
-    WRITES;
-    free((void *)p);
-  }
-  if (MORE) for (long long end = now() + 500000000; now() < end;); /* the replay has time for as much */
-  return malloc(1) == NULL;
-}
-""",
-        "-fno-builtin", "-Wno-discarded-qualifiers", f"-DWRITES={writes.replace('(p', '((void *)p')}", f"-DMORE={int(touches == 'full')}",
-    )  # fmt: skip
-    trace, result = recorded(masu, tmp_path, program)
-    file = tmp_path / "it.json"
-    result = masu("replay", "-n", "1", "--settle", "0", "--json", file, trace)
-    assert result.returncode == 0, result.stderr
-    touch = json.loads(file.read_text())["touch"]
-    assert touch == touches
-    assert {"full": "all of it is", "first": "a byte of each page is"}[touch] + " written" in " ".join(result.stdout.split())
-    result = masu("replay", "-n", "1", "--settle", "0", "--touch", "full", "--json", file, trace)
-    assert json.loads(file.read_text())["touch"] == "full"
 
 
 def test_output_and_input_are_the_programs(masu, tmp_path):
@@ -514,173 +455,6 @@ int main(void) {
     assert s["handed_over"] >= 20000
 
 
-# ---- Traces that are not whole ----
-
-
-@pytest.fixture(scope="session")
-def whole(tmp_path_factory):
-    """A trace of some 100 KiB."""
-    folder = tmp_path_factory.mktemp("trace")
-    trace = folder / "it.trace"
-    program = "x = [str(i) * (i % 50) for i in range(100000)]"
-    subprocess.run(
-        [MASU, "record", "-o", trace, "--", PYTHON, "-c", program],
-        check=True, capture_output=True, env={**os.environ, "PYTHONMALLOC": "malloc"},
-    )  # fmt: skip
-    return trace
-
-
-def frames(data):
-    """Offsets of a trace's frames."""
-    at = HEADER
-    while at + FRAME <= len(data):
-        yield at
-        at += FRAME + struct.unpack_from("<I", data, at + 16)[0]
-
-
-def one_line(result, *words):
-    assert result.returncode == 125
-    text = " ".join(result.stderr.split())
-    assert result.stderr.count("masu: error") == 1
-    assert all(word in text for word in words), text
-
-
-@pytest.mark.parametrize("part", [0.3, 0.9])
-def test_a_cut_trace(masu, whole, tmp_path, part):
-    data = whole.read_bytes()
-    trace = tmp_path / "cut.trace"
-    trace.write_bytes(data[: int(len(data) * part)])
-    result = masu("replay", "-n", "1", "--settle", "0", trace)
-    assert result.returncode == 0, result.stderr
-    assert "cut at byte" in " ".join(result.stderr.split())
-
-
-def test_a_damaged_trace(masu, whole, tmp_path):
-    data = bytearray(whole.read_bytes())
-    middle = list(frames(data))[2]
-    data[middle + FRAME + 5] ^= 0xFF
-    trace = tmp_path / "damaged.trace"
-    trace.write_bytes(data)
-    result = masu("replay", "-n", "1", "--settle", "0", trace)
-    assert result.returncode == 0, result.stderr
-    assert "damaged at byte" in " ".join(result.stderr.split())
-
-
-def test_blocks_stay_where_what_is_known_of_their_process_is_damaged(whole, tmp_path):
-    data = bytearray(whole.read_bytes())
-    data[next(frames(data)) + FRAME + 5] ^= 0xFF  # at the end it stands once more
-    file = tmp_path / "damaged.trace"
-    file.write_bytes(data)
-    before, after = traces.read(whole).main(), traces.read(file)
-    assert f"damaged at byte {HEADER}" in after.damage
-    assert after.main().size == before.size and after.main().head == before.head
-
-
-def content(trace):
-    return [(p.head, p.maps, b"".join(trace.blocks(p))) for p in trace.processes], trace.summary
-
-
-@pytest.fixture(scope="session")
-def short(compile_program, tmp_path_factory):
-    """A trace of some KiB with a frame of each kind."""
-    trace = tmp_path_factory.mktemp("trace") / "short.trace"
-    program = compile_program(CALLS, "-fno-builtin", "-pthread")
-    subprocess.run([MASU, "record", "--stacks", "-o", trace, "--", program], check=False, capture_output=True)
-    data = trace.read_bytes()
-    assert {data[at + 4] for at in frames(data)} == {traces.PROCESS, traces.BLOCKS, traces.MAPS, traces.END}
-    return trace
-
-
-def test_a_damaged_head_of_a_frame_is_said(short, tmp_path):
-    """The CRC doesn't cover it: each bit of each is changed in turn."""
-    data, before = bytearray(short.read_bytes()), content(traces.read(short))
-    file = tmp_path / "damaged.trace"
-    for at in frames(data):
-        for bit in range(8 * FRAME):
-            data[at + bit // 8] ^= 1 << bit % 8
-            file.write_bytes(data)
-            data[at + bit // 8] ^= 1 << bit % 8
-            try:
-                after = traces.read(file)
-            except Problem:
-                continue
-            assert after.damage or content(after) == before, (at, bit)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_a_file_holds_reading_it_ends_or_says_why(short, tmp_path, seed):
-    draw, whole_one, file = random.Random(seed), short.read_bytes(), tmp_path / "fuzzed.trace"
-    starts = list(frames(whole_one))
-    for _ in range(250):
-        data = bytearray(whole_one)
-        for _ in range(draw.randint(1, 6)):
-            at = draw.choice((draw.randrange(len(data)), draw.choice(starts) + draw.randrange(FRAME)))
-            data[at] = draw.randrange(256)
-        for at in frames(bytes(data)) if draw.random() < 0.5 else ():  # as one that means it would
-            stored = struct.unpack_from("<I", data, at + 16)[0]
-            if at + FRAME <= len(data):
-                struct.pack_into("<I", data, at + 20, zlib.crc32(data[at + FRAME : at + FRAME + stored]))
-        file.write_bytes(data[: draw.randrange(len(data))] if draw.random() < 0.2 else data)
-        try:
-            trace = traces.read(file)
-            for process in trace.processes:
-                trace.extract(process, tmp_path / "blocks")
-        except Problem:
-            pass
-
-
-def test_files_that_are_no_traces(masu, whole, tmp_path):
-    trace = tmp_path / "no.trace"
-    one_line(masu("replay", trace), "No such file")
-    trace.write_bytes(b"")
-    one_line(masu("replay", trace), "not a trace")
-    trace.write_bytes(b"\x7fELF" * 100)
-    one_line(masu("replay", trace), "not a trace")
-    data = bytearray(whole.read_bytes())
-    data[8] = 99
-    trace.write_bytes(data)
-    one_line(masu("replay", trace), "format 99")
-    trace.write_bytes(whole.read_bytes()[:HEADER])
-    one_line(masu("replay", trace), "nothing was recorded")
-    one_line(masu("replay", tmp_path), "without a recording")
-
-
-# ---- Programs that can't be recorded ----
-
-
-def test_programs_that_cannot_be_recorded(masu, compile_program, tmp_path):
-    result = masu("record", "-o", tmp_path / "t", "--", "no-such-program")
-    assert result.returncode == 127
-    static = compile_program("int main(void) { return 0; }", "-static")
-    one_line(masu("record", "-o", tmp_path / "t", "--", static), "statically linked")
-    one_line(masu("record", "-o", "/nowhere/t", "--", "true"), "No such file")
-    cleared = masu("record", "-o", tmp_path / "t", "--", "env", "-i", "/bin/true")
-    assert cleared.returncode == 0  # env itself was recorded
-
-
-def test_a_program_that_no_preload_reaches_is_told_apart(masu, own_malloc, tmp_path):
-    one_line(masu("record", "-o", tmp_path / "t", "--", own_malloc), "has its own malloc", "nothing would be recorded")
-    assert not (tmp_path / "t").exists()
-
-
-def test_so_is_a_setuid_program(masu, of_another_user, tmp_path):
-    one_line(masu("record", "-o", tmp_path / "t", "--", of_another_user), "is setuid")
-
-
-def test_the_replay_itself_allocates_nothing_and_thinks_as_long_as_the_program(masu, compile_program, tmp_path):
-    program = compile_program(
-        "#include <stdlib.h>\n#include <unistd.h>\nint main(void) {\n"
-        "for (int i = 0; i < 20000; i++) { void *volatile p = malloc(1000); if (i == 10000) usleep(400000); } return 0; }\n",
-        "-fno-builtin",
-    )
-    trace, _ = recorded(masu, tmp_path, program)
-    found = traces.read(trace)
-    made = replay.plan(found, found.main(), tmp_path)
-    null, thought = (replay._once(made, [*replay._words(made, "none", think), "null"], SYSTEM).own for think in (False, True))
-    assert null["peak_rss_kib"] < 200  # of 20 MB that the program has
-    assert null["wall_s"] < 0.2 and 0.38 < thought["wall_s"] < 1
-
-
 CLOCK = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -712,120 +486,23 @@ def test_times_are_those_of_the_systems_clock(masu, compile_program, tmp_path):
     assert before - 1e7 < last < after + 1e7
 
 
-def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):
-    (tmp_path / "masu.py").write_text("raise SystemExit('another one')\n")
-    result = masu("replay", "-n", "1", "--settle", "0", whole, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "Predicted time of the program" in result.stdout
+# ---- Programs that can't be recorded ----
 
 
-def test_without_a_prediction_the_replay_is_what_it_is(monkeypatch, whole, tmp_path):
-    def recorded(*_):
-        raise Problem("the disk is full")
-
-    monkeypatch.setattr(replay, "_recorded", recorded)
-    found = traces.read(whole)
-    made = replay.plan(found, found.main(), tmp_path)
-    said = replay.replay(made, [SYSTEM], Console(quiet=True), rounds=1, settle_s=0)
-    assert said.touch == "first" and said.comparison.rounds == 1 and said.single
-    (line,) = replay.prediction(said)
-    assert line.endswith("the disk is full")
+def test_programs_that_cannot_be_recorded(masu, compile_program, tmp_path):
+    result = masu("record", "-o", tmp_path / "t", "--", "no-such-program")
+    assert result.returncode == 127
+    static = compile_program("int main(void) { return 0; }", "-static")
+    one_line(masu("record", "-o", tmp_path / "t", "--", static), "statically linked")
+    one_line(masu("record", "-o", "/nowhere/t", "--", "true"), "No such file")
+    cleared = masu("record", "-o", tmp_path / "t", "--", "env", "-i", "/bin/true")
+    assert cleared.returncode == 0  # env itself was recorded
 
 
-def test_a_replay_may_take_as_long_as_its_program_and_what_it_settles(monkeypatch):
-    given = []
-
-    def measure(command, allocator=None, *, timeout, **_):
-        given.append(timeout)
-        raise Problem("enough")
-
-    monkeypatch.setattr(replay, "measure", measure)
-    long = replay.Plan(Path("plan"), {"duration_ns": 10_000 * 10**9})
-    for call in (lambda: replay._once(long, ["play"], None, settle_s=5000), lambda: replay._recorded(long, ["play"], 1)):
-        with pytest.raises(Problem, match="enough"):
-            call()
-    assert given[0] > 15_000 and given[1] > 10_000
+def test_a_program_that_no_preload_reaches_is_told_apart(masu, own_malloc, tmp_path):
+    one_line(masu("record", "-o", tmp_path / "t", "--", own_malloc), "has its own malloc", "nothing would be recorded")
+    assert not (tmp_path / "t").exists()
 
 
-def test_an_allocator_that_fails_is_told_apart(masu, whole, tmp_path):
-    library = tmp_path / "bad.so"
-    source = tmp_path / "bad.c"
-    # A malloc that gives the same block to everybody.
-    source.write_text(
-        "#include <stddef.h>\n#include <string.h>\nstatic char block[1 << 22];\n"
-        "void *malloc(size_t n) { (void)n; return block; }\nvoid free(void *p) { (void)p; }\n"
-        "void *calloc(size_t n, size_t m) { return memset(block, 0, n * m); }\n"
-        "void *realloc(void *p, size_t n) { (void)p; (void)n; return block; }\n"
-        "void *aligned_alloc(size_t a, size_t n) { (void)a; (void)n; return block; }\n"
-    )
-    subprocess.run([shutil.which("cc"), "-shared", "-fPIC", "-fno-builtin", "-o", library, source], check=True)
-    result = masu("replay", "-n", "1", "--settle", "0", "--with", f"bad={library}", whole)
-    assert result.returncode == 0, result.stderr
-    assert "bad" in result.stderr
-    assert "masu" in result.stdout
-
-
-COUNTED = r"""
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-void __libc_free(void *), *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
-    *__libc_memalign(size_t, size_t);
-void free(void *p) { __libc_free(p); }
-void *malloc(size_t n) { return __libc_malloc(n); }
-void *calloc(size_t a, size_t b) { return __libc_calloc(a, b); }
-void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
-void *memalign(size_t a, size_t n) { return __libc_memalign(a, n); }
-void *aligned_alloc(size_t a, size_t n) { return __libc_memalign(a, n); }
-int posix_memalign(void **p, size_t a, size_t n) { return (*p = __libc_memalign(a, n)) ? 0 : ENOMEM; }
-size_t malloc_usable_size(void *p) { return (((size_t *)p)[-1] & ~7ul) - 8; }
-__attribute__((constructor)) static void count(void) {
-  int file = strcmp(program_invocation_short_name, "trace_play") ? -1 : open(getenv("COUNT"), O_WRONLY | O_APPEND);
-  if (file >= 0 && write(file, "x", 1) == 1) close(file);
-}
-"""
-
-
-def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, tmp_path):
-    """One of the allocators counts its runs: a warm-up, a round, and one more."""
-    library, count = compile_program(COUNTED, "-shared", "-fPIC", "-fno-builtin"), tmp_path / "count"
-    count.touch()
-    process = subprocess.Popen(
-        [MASU, "replay", "-n", "1000", "--touch", "none", "--json", tmp_path / "it.json", "--with", f"counted={library}", whole],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal,
-        env={**os.environ, "COUNT": str(count)},
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        while count.stat().st_size < 3 and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors
-    assert "peak memory" in output
-    assert "interrupted after" in errors
-    assert "every call timed" not in output and "Predicted" not in output  # none of that was begun
-    assert json.loads((tmp_path / "it.json").read_text())["rounds"] >= 1
-
-
-def test_ctrl_c_in_the_single_calls_ends_it_there(monkeypatch, whole, tmp_path):
-    once, calls = replay._once, []
-
-    def interrupted(made, command, allocator, settle_s=0.0):
-        if "latency" in command:
-            calls.append(allocator.name)
-            raise KeyboardInterrupt
-        return once(made, command, allocator, settle_s)
-
-    monkeypatch.setattr(replay, "_once", interrupted)
-    monkeypatch.setattr(replay, "_predicted", pytest.fail)
-    found = traces.read(whole)
-    made = replay.plan(found, found.main(), tmp_path)
-    said = replay.replay(made, [SYSTEM, Allocator("other")], Console(quiet=True), rounds=1, touch="none", settle_s=0)
-    assert calls == ["system"] and not said.single
-    assert said.comparison.interrupted and said.comparison.rounds == 1
+def test_so_is_a_setuid_program(masu, of_another_user, tmp_path):
+    one_line(masu("record", "-o", tmp_path / "t", "--", of_another_user), "is setuid")

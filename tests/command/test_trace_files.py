@@ -1,0 +1,113 @@
+"""Traces that are not whole, or none: what can be read is, and the rest is said."""
+
+import random
+import struct
+import subprocess
+import zlib
+
+import pytest
+from conftest import MASU
+from test_record import CALLS, FRAME, HEADER, frames, one_line
+
+from masu import trace as traces
+from masu.messages import Problem
+
+
+@pytest.mark.parametrize("part", [0.3, 0.9])
+def test_a_cut_trace(masu, whole, tmp_path, part):
+    data = whole.read_bytes()
+    trace = tmp_path / "cut.trace"
+    trace.write_bytes(data[: int(len(data) * part)])
+    result = masu("replay", "-n", "1", "--settle", "0", trace)
+    assert result.returncode == 0, result.stderr
+    assert "cut at byte" in " ".join(result.stderr.split())
+
+
+def test_a_damaged_trace(masu, whole, tmp_path):
+    data = bytearray(whole.read_bytes())
+    middle = list(frames(data))[2]
+    data[middle + FRAME + 5] ^= 0xFF
+    trace = tmp_path / "damaged.trace"
+    trace.write_bytes(data)
+    result = masu("replay", "-n", "1", "--settle", "0", trace)
+    assert result.returncode == 0, result.stderr
+    assert "damaged at byte" in " ".join(result.stderr.split())
+
+
+def test_blocks_stay_where_what_is_known_of_their_process_is_damaged(whole, tmp_path):
+    data = bytearray(whole.read_bytes())
+    data[next(frames(data)) + FRAME + 5] ^= 0xFF  # at the end it stands once more
+    file = tmp_path / "damaged.trace"
+    file.write_bytes(data)
+    before, after = traces.read(whole).main(), traces.read(file)
+    assert f"damaged at byte {HEADER}" in after.damage
+    assert after.main().size == before.size and after.main().head == before.head
+
+
+def content(trace):
+    return [(p.head, p.maps, b"".join(trace.blocks(p))) for p in trace.processes], trace.summary
+
+
+@pytest.fixture(scope="session")
+def short(compile_program, tmp_path_factory):
+    """A trace of some KiB with a frame of each kind."""
+    trace = tmp_path_factory.mktemp("trace") / "short.trace"
+    program = compile_program(CALLS, "-fno-builtin", "-pthread")
+    subprocess.run([MASU, "record", "--stacks", "-o", trace, "--", program], check=False, capture_output=True)
+    data = trace.read_bytes()
+    assert {data[at + 4] for at in frames(data)} == {traces.PROCESS, traces.BLOCKS, traces.MAPS, traces.END}
+    return trace
+
+
+def test_a_damaged_head_of_a_frame_is_said(short, tmp_path):
+    """The CRC doesn't cover it: each bit of each is changed in turn."""
+    data, before = bytearray(short.read_bytes()), content(traces.read(short))
+    file = tmp_path / "damaged.trace"
+    for at in frames(data):
+        for bit in range(8 * FRAME):
+            data[at + bit // 8] ^= 1 << bit % 8
+            file.write_bytes(data)
+            data[at + bit // 8] ^= 1 << bit % 8
+            try:
+                after = traces.read(file)
+            except Problem:
+                continue
+            assert after.damage or content(after) == before, (at, bit)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_file_holds_reading_it_ends_or_says_why(short, tmp_path, seed):
+    draw, whole_one, file = random.Random(seed), short.read_bytes(), tmp_path / "fuzzed.trace"
+    starts = list(frames(whole_one))
+    for _ in range(250):
+        data = bytearray(whole_one)
+        for _ in range(draw.randint(1, 6)):
+            at = draw.choice((draw.randrange(len(data)), draw.choice(starts) + draw.randrange(FRAME)))
+            data[at] = draw.randrange(256)
+        for at in frames(bytes(data)) if draw.random() < 0.5 else ():  # as one that means it would
+            stored = struct.unpack_from("<I", data, at + 16)[0]
+            if at + FRAME <= len(data):
+                struct.pack_into("<I", data, at + 20, zlib.crc32(data[at + FRAME : at + FRAME + stored]))
+        file.write_bytes(data[: draw.randrange(len(data))] if draw.random() < 0.2 else data)
+        try:
+            trace = traces.read(file)
+            for process in trace.processes:
+                trace.extract(process, tmp_path / "blocks")
+        except Problem:
+            pass
+
+
+def test_files_that_are_no_traces(masu, whole, tmp_path):
+    trace = tmp_path / "no.trace"
+    one_line(masu("replay", trace), "No such file")
+    trace.write_bytes(b"")
+    one_line(masu("replay", trace), "not a trace")
+    trace.write_bytes(b"\x7fELF" * 100)
+    one_line(masu("replay", trace), "not a trace")
+    data = bytearray(whole.read_bytes())
+    data[8] = 99
+    trace.write_bytes(data)
+    one_line(masu("replay", trace), "format 99")
+    trace.write_bytes(whole.read_bytes()[:HEADER])
+    one_line(masu("replay", trace), "nothing was recorded")
+    one_line(masu("replay", tmp_path), "without a recording")
