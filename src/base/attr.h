@@ -34,6 +34,9 @@
 #define COLD __attribute__((noinline, cold))
 #define ALWAYS_INLINE __attribute__((always_inline)) inline
 #define HOT __attribute__((aligned(64))) /* a function at the start of a cache line */
+/* Zeroed, large, and used by few programs: behind the variables that every one uses, so that those
+ * lie on few pages. */
+#define SELDOM __attribute__((section(".bss.seldom")))
 #define PUBLIC __attribute__((visibility("default")))
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
 

@@ -82,7 +82,7 @@ typedef uint64_t sized_list;
 typedef uint32_t __attribute__((may_alias)) tiny_link;
 typedef uint64_t __attribute__((may_alias, aligned(4))) wide_link;
 
-static piece *tiny_pieces[PIECES];
+static SELDOM piece *tiny_pieces[PIECES];
 
 static inline piece *piece_of(const void *p) {
   return (piece *)((uintptr_t)p & ~(uintptr_t)(PIECE_SIZE - 1));

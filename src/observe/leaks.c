@@ -535,7 +535,7 @@ static void say_leaks(const masu_leaks *f, const char *path) {
  * left there would be searched. */
 internal void leaks_end(void) {
   static atomic_u32 ended;
-  static char path[PROFILE_PATH_MOST];
+  static SELDOM char path[PROFILE_PATH_MOST];
   masu_leaks found;
   if (checked.process != os_process_id() || thread_is_inside() || exchange_acq_rel(&ended, 1))
     return;

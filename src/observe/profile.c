@@ -188,7 +188,7 @@ static void count_in_use(const profile_record *r, int sign) {
 /* ---- Names of threads ---- */
 
 enum { NAME_BINS = 256 };
-static struct {
+static SELDOM struct {
   uintptr_t thread;
   uint32_t read; /* ms */
   char name[16];
@@ -446,7 +446,7 @@ PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
 
 /* ---- Files that the options ask for ---- */
 
-static char profile_folder[PROFILE_PATH_MOST - 300]; /* with the slash; "": where the process is */
+static SELDOM char profile_folder[PROFILE_PATH_MOST - 300]; /* with the slash; "": where the process is */
 
 internal void profile_path(char *path, size_t size, const char *kind, unsigned number) {
   char between[16] = "";

@@ -289,7 +289,7 @@ static NOINLINE bool object_of(code_object *o, uintptr_t address) {
  * written and read one by one, without a lock, also by signal handlers: what does not belong
  * together does not give the key. */
 enum { RULES_BITS = 14 };
-static struct kept_rule {
+static SELDOM struct kept_rule {
   atomic_u64 check; /* check_of its rule and key; never that of nothing, whose key would be 0 */
   atomic_u64 rule;
 } kept_rules[1 << RULES_BITS];

@@ -499,7 +499,7 @@ static int without_files(void *body) {
 }
 
 internal void os_without_files(void (*body)(void)) {
-  static _Alignas(16) char stack[128 * KIB];
+  static SELDOM _Alignas(16) char stack[128 * KIB];
   static atomic_u32 running;
   const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
   int saved = errno;

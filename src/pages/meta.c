@@ -9,11 +9,12 @@
 enum { META_ALIGN = 128, META_SKEW = 5 * META_ALIGN };
 #define META_CHUNK (1 * MIB)
 
-/* At the end of each chunk. */
+/* At the start of each chunk. */
 typedef struct meta_chunk {
   struct meta_chunk *before;
-  char *start;
+  size_t size; /* bytes, all of it */
 } meta_chunk;
+_Static_assert(sizeof(meta_chunk) <= META_SKEW, "in front of the first object");
 
 static struct {
   char *next, *end; /* what is left of the newest chunk; guarded by LOCK_META */
@@ -24,20 +25,20 @@ static struct {
 /* Objects larger than a chunk get a chunk of their own size. Where address space
  * is short, a chunk just large enough is tried. */
 static bool meta_refill(size_t size) {
-  size += META_SKEW + sizeof(meta_chunk);
-  size_t wanted = max_size(META_CHUNK, ROUND_UP(size, 64 * KIB));
-  char *chunk = os_map(wanted, 64 * KIB);
+  size = ROUND_UP(size + META_SKEW, 64 * KIB);
+  size_t wanted = max_size(META_CHUNK, size);
+  meta_chunk *chunk = os_map(wanted, os_page());
   if (!chunk) {
-    wanted = ROUND_UP(size, 64 * KIB);
-    chunk = os_map(wanted, 64 * KIB);
+    wanted = size;
+    chunk = os_map(wanted, os_page());
   }
   if (!chunk)
     return false;
   os_avoid_huge_pages(chunk, wanted);
-  meta.next = chunk + META_SKEW;
-  meta.end = chunk + wanted - sizeof(meta_chunk);
-  *(meta_chunk *)(void *)meta.end = (meta_chunk){meta.chunks, chunk};
-  meta.chunks = (meta_chunk *)(void *)meta.end;
+  *chunk = (meta_chunk){meta.chunks, wanted};
+  meta.chunks = chunk;
+  meta.next = (char *)chunk + META_SKEW;
+  meta.end = (char *)chunk + wanted;
   return true;
 }
 
@@ -58,7 +59,7 @@ internal bool meta_prewarm(size_t size) {
   lock_take(LOCK_META);
   bool room = size <= (size_t)(meta.end - meta.next) || meta_refill(size);
   if (room) /* adding 0 is harmless to what is there */
-    for (char *p = meta.chunks ? meta.chunks->start : meta.end; p < meta.end; p += os_page())
+    for (char *p = meta.chunks ? (char *)meta.chunks : meta.end; p < meta.end; p += os_page())
       add_relaxed((_Atomic(char) *)p, 0);
   lock_drop(LOCK_META);
   return room;
@@ -72,18 +73,16 @@ static meta_chunk *newest_chunk(void) {
   return c;
 }
 
-static size_t chunk_size(const meta_chunk *c) { return (size_t)((const char *)(c + 1) - c->start); }
-
 internal int meta_lock(bool lock) {
   int why = 0;
   for (meta_chunk *c = newest_chunk(); c && !why; c = c->before)
-    why = os_lock_memory(c->start, chunk_size(c), lock);
+    why = os_lock_memory(c, c->size, lock);
   return why;
 }
 
 internal void meta_for_each(void (*visit)(void *start, size_t size, void *context), void *context) {
   for (meta_chunk *c = newest_chunk(); c; c = c->before)
-    visit(c->start, chunk_size(c), context);
+    visit(c, c->size, context);
 }
 
 static void add_resident(void *start, size_t size, void *bytes) {
