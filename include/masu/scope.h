@@ -19,7 +19,7 @@
  * close, temporary memory too, lives until the scope around them closes; with none around,
  * until the thread ends. Till then the innermost of them is the innermost scope.
  *
- * Opening and closing an empty scope costs about as much as two or three pairs of malloc and
+ * Opening and closing an empty scope costs about as much as one or two pairs of malloc and
  * free, however many are open around it. Where one of those doesn't lie on the stack, or was left
  * without close, opening may look at all that came after it.
  *

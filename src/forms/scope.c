@@ -76,12 +76,13 @@ static COLD void *scope_out_of_memory(void) {
   return NULL;
 }
 
-static scope_level *innermost(void) {
-  return my_scopes()->depth ? &my_scopes()->levels[my_scopes()->depth - 1] : NULL;
+static scope_level *innermost(const scope_stack *mine) {
+  return mine->depth ? &mine->levels[mine->depth - 1] : NULL;
 }
 
-static bool is_innermost(uint64_t number) {
-  return innermost() && innermost()->number == number;
+static bool is_innermost(const scope_stack *mine, uint64_t number) {
+  const scope_level *last = innermost(mine);
+  return last && last->number == number;
 }
 
 /* Makes one of the arrays longer. */
@@ -97,32 +98,36 @@ static bool grow_array(void *array, size_t *room, size_t least, size_t size) {
 
 /* ---- Closing ---- */
 
-static void release_last(void) {
-  scope_value v = my_scopes()->values[--my_scopes()->count];
-  if (v.release)
-    v.release(v.p);
-  else
+/* Of the values from that one on: the last ones, up to and with the first that is more than a block. What is
+ * released may use scopes, even close this one; blocks do not. */
+static void release_some(scope_stack *mine, size_t first) {
+  while (mine->count > first) {
+    scope_value v = mine->values[--mine->count];
+    if (v.release) {
+      v.release(v.p);
+      return;
+    }
     masu_free(v.p);
+  }
 }
 
-/* What is released may use scopes, even close this one: everything is looked at anew.
- * Temporary memory goes last: what is released may lie there. */
-static void close_innermost(void) {
-  uint64_t number = innermost()->number;
-  while (is_innermost(number) && my_scopes()->count > innermost()->first)
-    release_last();
-  if (!is_innermost(number))
+/* Temporary memory goes last: what is released may lie there. */
+static void close_innermost(scope_stack *mine) {
+  uint64_t number = innermost(mine)->number;
+  while (is_innermost(mine, number) && mine->count > innermost(mine)->first)
+    release_some(mine, innermost(mine)->first);
+  if (!is_innermost(mine, number))
     return;
-  const scope_level *level = innermost();
+  const scope_level *level = innermost(mine);
   if (level->has_temp)
-    masu_arena_rewind(my_scopes()->temp, level->temp);
-  my_scopes()->depth--;
+    masu_arena_rewind(mine->temp, level->temp);
+  mine->depth--;
 }
 
 /* The number of the scope, from 1; 0: it isn't open. */
-static size_t level_of(const masu_scope *s) {
-  const scope_level *levels = my_scopes()->levels;
-  size_t i = my_scopes()->depth;
+static size_t level_of(const scope_stack *mine, const masu_scope *s) {
+  const scope_level *levels = mine->levels;
+  size_t i = mine->depth;
   for (; i && levels[i - 1].key != s; i--)
     if ((uintptr_t)s < levels[i - 1].lowest)
       return 0;
@@ -130,35 +135,61 @@ static size_t level_of(const masu_scope *s) {
 }
 
 /* The scope of that number, and those inside it. */
-static void close_from(uint64_t number) {
-  while (innermost() && innermost()->number >= number)
-    close_innermost();
+static void close_from(scope_stack *mine, uint64_t number) {
+  while (innermost(mine) && innermost(mine)->number >= number)
+    close_innermost(mine);
+}
+
+static NOINLINE void close_level(scope_stack *mine, const masu_scope *s) {
+  size_t level = level_of(mine, s);
+  if (level)
+    close_from(mine, mine->levels[level - 1].number);
 }
 
 PUBLIC void masu_scope_close(masu_scope *s) {
-  size_t level = level_of(s);
-  if (level)
-    close_from(my_scopes()->levels[level - 1].number);
+  scope_stack *mine = my_scopes();
+  const scope_level *last = innermost(mine);
+  if (last && last->key == s && last->first == mine->count && !last->has_temp)
+    mine->depth--; /* there is nothing to release */
+  else
+    close_level(mine, s);
 }
 
-static COLD void forget_level(size_t level) {
-  scope_level *l = &my_scopes()->levels[level - 1];
-  memmove(l, l + 1, (my_scopes()->depth-- - level) * sizeof *l);
+static uintptr_t lowest_of(const scope_stack *mine) {
+  return mine->depth ? innermost(mine)->lowest : UINTPTR_MAX;
+}
+
+/* If the scope was left open. */
+static NOINLINE void forget_level(scope_stack *mine, const masu_scope *s) {
+  size_t level = level_of(mine, s);
+  if (!level)
+    return;
+  scope_level *l = &mine->levels[level - 1];
+  memmove(l, l + 1, (mine->depth-- - level) * sizeof *l);
+}
+
+static COLD bool add_levels(void) {
+  return have_scopes() && grow_array(&my_scopes()->levels, &my_scopes()->level_room, SCOPE_LEVELS_LEAST,
+                                     sizeof *my_scopes()->levels);
 }
 
 PUBLIC int masu_scope_open(masu_scope *s, masu_heap *in) {
-  size_t left = level_of(s);
-  if (UNLIKELY(left != 0))
-    forget_level(left);
-  if (UNLIKELY(my_scopes()->depth == my_scopes()->level_room)) {
-    if (!have_scopes() || !grow_array(&my_scopes()->levels, &my_scopes()->level_room, SCOPE_LEVELS_LEAST,
-                                      sizeof *my_scopes()->levels))
+  scope_stack *mine = my_scopes();
+  if (UNLIKELY((uintptr_t)s >= lowest_of(mine)))
+    forget_level(mine, s);
+  if (UNLIKELY(mine->depth == mine->level_room)) {
+    if (!add_levels())
       return ENOMEM;
+    mine = my_scopes();
   }
-  uintptr_t lowest = innermost() ? min_size(innermost()->lowest, (uintptr_t)s) : (uintptr_t)s;
-  my_scopes()->levels[my_scopes()->depth++] =
-      (scope_level){.key = s, .lowest = lowest, .heap = in, .number = my_scopes()->opened++,
-                    .first = my_scopes()->count};
+  uintptr_t lowest = lowest_of(mine);
+  scope_level *l = &mine->levels[mine->depth++];
+  l->key = s;
+  l->lowest = min_size(lowest, (uintptr_t)s);
+  l->heap = in;
+  l->number = mine->opened++;
+  l->first = mine->count;
+  l->has_temp = false;
   return 0;
 }
 
@@ -166,9 +197,9 @@ internal void scope_thread_ends(void) {
   scope_stack *s = my_scopes();
   if (s == &no_scopes)
     return;
-  close_from(0);
-  while (my_scopes()->count)
-    release_last();
+  close_from(s, 0);
+  while (s->count)
+    release_some(s, 0);
   masu_free(my_scopes()->levels);
   masu_free(my_scopes()->values);
   masu_arena_destroy(my_scopes()->temp);
@@ -178,18 +209,24 @@ internal void scope_thread_ends(void) {
 
 /* ---- Values ---- */
 
+static COLD bool add_values(void) {
+  return have_scopes() && grow_array(&my_scopes()->values, &my_scopes()->room, SCOPE_VALUES_LEAST,
+                                     sizeof *my_scopes()->values);
+}
+
 PUBLIC void *masu_scope_add(void *p, void (*release)(void *p)) {
-  if (UNLIKELY(my_scopes()->count == my_scopes()->room)) {
-    if (!have_scopes() ||
-        !grow_array(&my_scopes()->values, &my_scopes()->room, SCOPE_VALUES_LEAST, sizeof *my_scopes()->values))
+  scope_stack *mine = my_scopes();
+  if (UNLIKELY(mine->count == mine->room)) {
+    if (!add_values())
       return scope_out_of_memory();
+    mine = my_scopes();
   }
-  my_scopes()->values[my_scopes()->count++] = (scope_value){p, release};
+  mine->values[mine->count++] = (scope_value){p, release};
   return p;
 }
 
 PUBLIC void *masu_scope_alloc(size_t size) {
-  const scope_level *level = innermost();
+  const scope_level *level = innermost(my_scopes());
   void *p = masu_heap_malloc(level ? level->heap : NULL, size);
   if (p && !masu_scope_add(p, NULL)) {
     masu_free(p);
