@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from masu.measuring.answers import why_not
-from masu.measuring.measure import OPTIONS, SYSTEM, Allocator
+from masu.measuring.measure import SYSTEM, Allocator, settings_left_out
 from masu.messages import Problem, say, warn
 
 # Name, and the libraries that packages install it as; of those that are there the first.
@@ -107,9 +107,8 @@ def usable(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
             warn(f"{f.name} is left out: {f.wrong}")
         elif f.flaw:
             warn(f"{f.name} answers, but {f.flaw}")
-    for name in OPTIONS:
-        if os.environ.get(name):
-            warn(f"{name} is not used: masu is measured with its defaults")
+    if unused := settings_left_out():
+        warn(f"{', '.join(unused)} {'are' if len(unused) > 1 else 'is'} not used: each allocator is measured with its defaults")
     if len(found) == 2:
         say("no other allocator on this machine; Debian has libjemalloc2, libmimalloc2.0 and libtcmalloc-minimal4, "
             "and --with NAME=LIBRARY takes any")  # fmt: skip

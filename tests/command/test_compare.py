@@ -73,10 +73,24 @@ def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypat
     assert "wall time" in said.out and "masu" in said.out
 
 
-def test_options_are_not_dropped_without_a_word(masu):
-    result = masu("compare", "-n", "1", "--", "true", env={"MASU_OPTIONS": "verbose"})
-    assert result.returncode == 0
-    assert "MASU_OPTIONS is not used" in " ".join(result.stderr.split())
+SETTINGS = {"MASU_OPTIONS": "purge_delay:1", "MALLOC_ARENA_MAX": "1", "MALLOC_CONF": "narenas:1", "MIMALLOC_SHOW_ERRORS": "0",
+            "TCMALLOC_SAMPLE_PARAMETER": "0", "TBB_MALLOC_USE_HUGE_PAGES": "0",
+            "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.pthread.rseq=1"}  # fmt: skip
+
+
+def test_settings_of_allocators_are_left_out_and_named(masu, tmp_path):
+    seen = tmp_path / "seen"
+    result = masu("compare", "-n", "1", "--", "sh", "-c", f"env >>{seen}", env={**SETTINGS, "MALLOCS": "none"})
+    assert result.returncode == 0, result.stderr
+    assert f"{', '.join(sorted(SETTINGS))} are not used" in " ".join(result.stderr.split())
+    there = set(seen.read_text().splitlines())
+    assert {line.partition("=")[0] for line in there} & set(SETTINGS) == {"GLIBC_TUNABLES"}
+    assert {"GLIBC_TUNABLES=glibc.pthread.rseq=1", "MALLOCS=none"} <= there
+
+
+def test_settings_in_the_command_are_the_programs(masu):
+    result = masu("compare", "-n", "1", "--metric", r"\d", "--", "env", "MALLOC_ARENA_MAX=2", "sh", "-c", "echo $MALLOC_ARENA_MAX")
+    assert result.returncode == 0 and "not used" not in result.stderr, result.stderr
 
 
 def test_an_allocator_that_answers_badly_is_used_with_a_warning(monkeypatch, capsys, library):

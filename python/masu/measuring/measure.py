@@ -6,11 +6,12 @@ import contextlib
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,12 +104,30 @@ def launcher() -> Path:
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
-OPTIONS = ("MASU_OPTIONS", "MASU_OPTIONS_FILE")
+# Settings of masu and of the others that are known: what they are set to where masu is started would make them
+# something else than what is compared elsewhere.
+SETTINGS = re.compile(r"MASU_OPTIONS(_FILE)?|(MALLOC|MIMALLOC|TCMALLOC|TBB_MALLOC)_\w+|HEAPPROFILE|HEAPCHECK")
+
+
+def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in environment.items() if not SETTINGS.fullmatch(k)}
+    if "GLIBC_TUNABLES" in kept:  # of malloc and of others
+        tunables = kept.pop("GLIBC_TUNABLES").split(":")
+        if others := [t for t in tunables if not t.startswith("glibc.malloc.")]:
+            kept["GLIBC_TUNABLES"] = ":".join(others)
+    return kept
+
+
+def settings_left_out() -> list[str]:
+    """The names of those that are set and that clean_environment leaves out, at least in part."""
+    kept = _without_settings(os.environ)
+    return sorted(name for name, value in os.environ.items() if value and kept.get(name) != value)
 
 
 def clean_environment(allocator: Allocator, extra: dict[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, with the allocator that is meant and no other."""
-    base = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", *OPTIONS)}
+    """This process's environment, with the allocator that is meant and no other, and no settings of any."""
+    base = _without_settings(os.environ)
+    base.pop("LD_PRELOAD", None)
     return {**base, **(extra or {}), **allocator.environment()}
 
 
