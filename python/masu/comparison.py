@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -35,23 +40,71 @@ def ratios(c: Comparison) -> str:
     return "ratio to the system's allocator" + (" with its 95 % interval" if enough else "; too few rounds to say what is noise")
 
 
-def table(c: Comparison, versions: dict[str, str]) -> Table:
-    t = Table(
-        title=Text(f"{shlex.join(c.command)}  ·  medians of {c.rounds} rounds, {ratios(c)}"),
-        title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
-    )  # fmt: skip
-    t.add_column("")
-    names = [name for name, runs in c.runs.items() if runs]
+SPARKS = "▁▂▃▄▅▆▇█"
+POINTS = 9
+"""As wide as an interval."""
+
+
+def spark(curve: Sequence[tuple[float, float]], most: float) -> str:
+    """What was resident from the first sample to the last, in eighths of `most`."""
+    times, mib = zip(*curve)
+    eighths = np.interp(np.linspace(times[0], times[-1], POINTS), times, mib) / most * len(SPARKS)
+    return "".join(SPARKS[min(int(e), len(SPARKS) - 1)] for e in eighths)
+
+
+def _sparks(c: Comparison, names: Sequence[str]) -> dict[str, str]:
+    """Of the last round; all by one measure, that of all allocators."""
+    curves = {name: c.runs[name][-1].curve for name in c.runs if c.runs[name]}
+    most = max((mib for curve in curves.values() for _, mib in curve), default=0)
+    return {name: spark(curves[name], most) for name in names} if most and all(curves.values()) else {}
+
+
+def _block(c: Comparison, versions: dict[str, str], names: Sequence[str], narrow: bool) -> Table:
+    """These allocators beside each other; narrow: a ratio has its interval below it."""
+    t = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    t.add_column("", max_width=24, overflow="fold")
     for name in names:
-        t.add_column(Text(f"{name}\n{versions.get(name, '')}"), justify="right")
+        t.add_column(Text(f"{name}\n{versions.get(name, '')}"), justify="right", no_wrap=True)
+    sparks = _sparks(c, names)
     for figure in c.figures:
         row = []
         for name in names:
             median, ratio, how = cells(c, name, figure)
             style = {"good": "green", "bad": "red", "": "dim"}[how]
-            row.append(Text(median).append("\n" + ratio, style) if ratio else Text(median))
+            below = "\n" + (ratio.replace(" ", "\n") if narrow else ratio)
+            row.append(Text(median).append(below, style) if ratio else Text(median))
         t.add_row(Text(figure.label), *row)
+        if figure.label == "mean memory" and sparks:
+            t.add_row("memory over time", *(Text(sparks[name], "dim") for name in names))
     return t
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One table as far as it fits; else what doesn't fit beside the rest stands below it, and no figure is cut."""
+
+    comparison: Comparison
+    versions: dict[str, str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def block(names: Sequence[str], narrow: bool) -> Table:
+            return _block(self.comparison, self.versions, names, narrow)
+
+        def fits(t: Table) -> bool:
+            return Measurement.get(console, options.update_width(10_000), t).maximum <= options.max_width
+
+        c = self.comparison
+        names = [name for name, runs in c.runs.items() if runs]
+        narrow = not fits(block(names, narrow=False))
+        yield Text(f"{shlex.join(c.command)}  ·  medians of {c.rounds} rounds, {ratios(c)}", "table.title")
+        while names:
+            most = next((n for n in range(len(names), 1, -1) if fits(block(names[:n], narrow))), 1)
+            yield block(names[:most], narrow)
+            names = names[most:]
+
+
+def table(c: Comparison, versions: dict[str, str]) -> Tables:
+    return Tables(c, versions)
 
 
 def page(c: Comparison, versions: dict[str, str]) -> str:

@@ -1,6 +1,7 @@
 """masu compare and masu allocators, with real programs and real libraries."""
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from masu import compare, installed
 from masu.commands.compare import compare as compare_command
-from masu.comparison import page
+from masu.comparison import cells, page, spark, table
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator, Usage
 from masu.measuring.rounds import Sample, own_rows
@@ -390,6 +391,69 @@ def test_what_ends_before_the_first_sample_has_no_mean_memory(recwarn):
     assert "mean memory" not in {f.label for f in short.figures}
     assert "Memory over time" in page(long, {}) and "Memory over time" not in page(short, {})
     assert [str(w.message) for w in recwarn] == []
+
+
+@pytest.mark.parametrize("others", [5, 6, 7, 12])
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_figure_is_cut_on_a_narrow_screen(others, width):
+    names = ["system", *(f"allocator{n}" for n in range(others))]
+    c = compared({n: 1234.5 + i for i, n in enumerate(names)}, {n: 12345 + i for i, n in enumerate(names)}, curve=[(0, 1000), (9, 9999)])
+    console = Console(width=width, file=io.StringIO())
+    console.print(table(c, {n: "2021.8.0-2" for n in names}))
+    said = console.file.getvalue()
+    assert "…" not in said and all(len(line) <= width for line in said.splitlines())
+    words = said.split()
+    for name in names:
+        assert name in words
+        for figure in c.figures:
+            median, ratio, _ = cells(c, name, figure)
+            assert set(median.split() + ratio.split()) <= set(words)
+
+
+def test_compare_heeds_the_width_of_the_screen(masu, library):
+    more = [word for n in range(6) for word in ("--with", f"allocator{n}={library}")]
+    result = masu("compare", "-n", "5", *more, "--", "true", env={"COLUMNS": "80"})
+    assert result.returncode == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "…" not in result.stdout and result.stdout.count("wall time") > 1
+
+
+@pytest.mark.parametrize(
+    ("curve", "shown"),
+    [
+        ([(0, 800.0), (9, 800.0)], "█████████"),
+        ([(0, 0.0), (8, 800.0)], "▁▂▃▄▅▆▇██"),
+        ([(1, 90.0)], "▁▁▁▁▁▁▁▁▁"),
+        ([(0, 800.0), (0.1, 0.0), (9, 0.0)], "█▁▁▁▁▁▁▁▁"),
+    ],
+)
+def test_memory_over_time_in_a_line(curve, shown):
+    assert spark(curve, 800.0) == shown
+
+
+def test_memory_over_time_is_by_one_measure_for_all():
+    c = compared({"system": 1, "masu": 1})
+    for name, mib in (("system", 800.0), ("masu", 100.0)):
+        c.runs[name][-1].curve = [(0, mib), (1, mib)]
+    console = Console(width=140, file=io.StringIO())
+    console.print(table(c, {}))
+    line = next(line for line in console.file.getvalue().splitlines() if "memory over time" in line)
+    assert line.split()[3:] == ["█████████", "▂▂▂▂▂▂▂▂▂"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "seconds", "rounds"),
+    [(0.0, 1e9, 5), (0.5, 1e9, compare.MOST_ROUNDS), (0.5, 0.0, 5)],
+    ids=["tight", "as many as there are", "the time is over"],
+)
+def test_when_rounds_end(noise, seconds, rounds):
+    draw = random.Random(1)
+
+    def once(command, allocator, pattern):
+        return compare.Run(Usage(1 + noise * draw.random(), 0, 0, 1000, 1, 1, 1, 0))
+
+    result = compare.compare(["it"], [SYSTEM, Allocator("other")], Console(quiet=True), seconds=seconds, once=once)
+    assert result.rounds == rounds
 
 
 # ---- What is left ----

@@ -35,6 +35,7 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     from masu import installed
     from masu import compare as comparing
     from masu.comparison import page, table
+    from masu.measuring.rounds import wide
 
     library = library_path()
     path = find_or_fail(program)
@@ -43,7 +44,7 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
         fail(f"{reason}: it would run on its own allocator each time", MASU_FAILED)
     if comparing.input_is_lost():
         warn(f"the input of {program} is empty: what comes by a pipe can be read once only; <FILE is read anew by each run")
-    console = Console() if Console().is_terminal else Console(width=140)
+    console = wide()
     usable = installed.usable(library, extra)
     result = comparing.compare(
         [path, *arguments], [f.allocator for f in usable], Console(stderr=True), rounds=rounds or 0, metric=metric
