@@ -23,6 +23,8 @@ from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
 from masu.measuring.rounds import Answers, Row, add_answers, differing, own_figures, own_rows
 from masu.measuring.statistics import LEAST_ROUNDS
 from masu.messages import Problem
+from masu.program import answers_malloc
+from masu.reach import Reach
 
 MOST_ROUNDS = 30
 SECONDS = 180.0
@@ -30,6 +32,12 @@ TIGHT = 0.01
 """Half of the 95 % interval of a ratio: enough to decide by."""
 MATTERS = 0.01
 """A smaller difference is none, however sure it is."""
+MISSED = 0.1
+"""So much of the memory may be in processes that no allocator reached, without a word."""
+LARGEST_STATUS = 125
+"""The exit statuses above it say that a program could not be run, or how it was ended."""
+C_LIBRARY = Allocator(SYSTEM.name, None, ("LD_PRELOAD=libc.so.6",))
+"""The system's in a program with a malloc from another library: what is preloaded is found first."""
 
 
 @dataclass
@@ -40,6 +48,8 @@ class Run:
     """Seconds since the start, and MiB resident in the program and its children."""
     own: dict = field(default_factory=dict)
     """See own_figures."""
+    reach: Reach | None = None
+    """Of a warm-up."""
 
 
 FIGURES = (
@@ -62,6 +72,8 @@ class Comparison:
     command: list[str]
     runs: dict[str, list[Run]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    warm_ups: dict[str, Run] = field(default_factory=dict)
+    """They don't count."""
     metric: str = ""
     counted: tuple[Row, ...] = FIGURES
     interrupted: bool = False
@@ -95,8 +107,10 @@ class Curve(threading.Thread):
 
     STEP_S = 0.01
 
-    def __init__(self) -> None:
+    def __init__(self, reach: Reach | None = None) -> None:
+        """reach: is shown each process."""
         super().__init__(daemon=True)
+        self.reach = reach
         self.samples: list[tuple[float, float]] = []
         self.ended = threading.Event()
 
@@ -113,12 +127,19 @@ class Curve(threading.Thread):
     def run(self) -> None:
         start, step = time.monotonic(), self.STEP_S
         while not self.ended.wait(step):
-            resident = sum(_resident_mib(p) for p in family(self.launcher)[1:])
+            resident = self._sample()
             if resident:
                 self.samples.append((time.monotonic() - start, resident))
             if len(self.samples) >= 2000:  # a long run: half as many, half as often
                 self.samples = self.samples[::2]
                 step *= 2
+
+    def _sample(self) -> float:
+        sizes = {process: _resident_mib(process) for process in family(self.launcher)[1:]}
+        for process, mib in sizes.items():
+            if self.reach and mib:
+                self.reach.look(process, mib)
+        return sum(sizes.values())
 
 
 def _resident_mib(process: int) -> float:
@@ -145,33 +166,71 @@ def input_is_lost() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def check_ended_well(usage: Usage) -> None:
-    if usage.status:
-        how = f"exit status {usage.status}" if usage.status > 0 else f"signal {-usage.status}"
-        said = usage.errors.strip().splitlines()
-        raise Problem(f"{how}{': ' + said[-1][:160] if said else ''}")
+def check_ended_well(usage: Usage, well: int = 0) -> None:
+    """well: the exit status that a success has."""
+    if usage.status != well:
+        instead = f" instead of {well}" if well and usage.status >= 0 else ""
+        raise Problem(f"{_how(usage)}{instead}{_last_line(usage.errors)}")
 
 
-def run_once(command: Sequence[str], allocator: Allocator, metric: re.Pattern[str] | None = None) -> Run:
-    """Problem: the program failed."""
-    curve = Curve()
-    try:
-        usage = measure(list(command), allocator, timeout=3600, started=curve.watch, source=own_input())
-    finally:
-        curve.end()
-    check_ended_well(usage)
-    run = Run(usage, curve=curve.samples, own=own_figures(usage.output))
-    if metric:
-        match = metric.search(usage.output) or metric.search(usage.errors)
-        if not match:
-            raise Problem(f"its output has nothing that matches {metric.pattern}")
+def _how(usage: Usage) -> str:
+    return f"exit status {usage.status}" if usage.status >= 0 else f"signal {-usage.status}"
+
+
+def _last_line(errors: str) -> str:
+    said = errors.strip().splitlines()
+    return f": {said[-1][:160]}" if said else ""
+
+
+class Program:
+    """Runs a program on one allocator at a time. The first run on each, that on the system's before the others, is
+    looked at closely: which malloc its processes have, and what exit status a success has."""
+
+    def __init__(self) -> None:
+        self.well = 0
+        self.other_malloc = ""
+        """A library that would answer malloc where nothing is preloaded."""
+        self.seen: set[str] = set()
+
+    def __call__(self, command: Sequence[str], allocator: Allocator, metric: re.Pattern[str] | None) -> Run:
+        """Problem: it failed."""
+        reach = None if allocator.name in self.seen else Reach(allocator.library)
+        if allocator == SYSTEM and reach and (other := answers_malloc(command[0])):
+            self.other_malloc = other
+            reach.libraries.add(other)
+        curve, usage = self._measured(command, self._meant(allocator), reach)
+        self.seen.add(allocator.name)
+        if allocator == SYSTEM and reach:
+            self.other_malloc = reach.other_malloc()
+            self.well = usage.status if 0 <= usage.status <= LARGEST_STATUS else 0
+        check_ended_well(usage, self.well)
+        return Run(usage, _found(metric, usage), curve.samples, own_figures(usage.output), reach)
+
+    def _meant(self, allocator: Allocator) -> Allocator:
+        """The system's is the C library's, also where the program would have another."""
+        return C_LIBRARY if allocator == SYSTEM and self.other_malloc else allocator
+
+    def _measured(self, command: Sequence[str], allocator: Allocator, reach: Reach | None) -> tuple[Curve, Usage]:
+        curve = Curve(reach)
         try:
-            run.metric = float((match.group(1 if metric.groups else 0) or "").replace(",", ""))
-        except ValueError:
-            run.metric = math.nan
-        if not math.isfinite(run.metric):
-            raise Problem(f"{match.group(0)!r} is no number")
-    return run
+            return curve, measure(list(command), allocator, timeout=3600, started=curve.watch, source=own_input())
+        finally:
+            curve.end()
+
+
+def _found(metric: re.Pattern[str] | None, usage: Usage) -> float:
+    if not metric:
+        return 0.0
+    match = metric.search(usage.output) or metric.search(usage.errors)
+    if not match:
+        raise Problem(f"its output has nothing that matches {metric.pattern}")
+    try:
+        value = float((match.group(1 if metric.groups else 0) or "").replace(",", ""))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Problem(f"{match.group(0)!r} is no number")
+    return value
 
 
 def compare(
@@ -183,9 +242,9 @@ def compare(
     metric: str = "",
     seconds: float = SECONDS,
     figures: tuple[Row, ...] = FIGURES,
-    once: Callable[[Sequence[str], Allocator, re.Pattern[str] | None], Run] = run_once,
+    once: Callable[[Sequence[str], Allocator, re.Pattern[str] | None], Run] | None = None,
 ) -> Comparison:
-    """Rounds that run every allocator once, in random order, after one that doesn't count.
+    """Rounds that run every allocator once, in random order, after one that doesn't count and begins with the system's.
     `rounds` 0: until the ratios of the judged figures are tight, or the time is up. Ctrl-C ends
     it with what was measured."""
     try:
@@ -193,6 +252,7 @@ def compare(
     except re.error as error:
         raise Problem(f"--metric {metric}: {error}") from None
     result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, counted=figures)
+    once = once or Program()
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
     answers: dict[str, Answers] = {a.name: {} for a in allocators}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -201,7 +261,7 @@ def compare(
         task = progress.add_task("warming up", total=1.0)
         try:
             while running and done < (rounds or MOST_ROUNDS):
-                turn = order.sample(running, len(running))
+                turn = order.sample(running, len(running)) if done >= 0 else sorted(running, key=lambda a: a.name != SYSTEM.name)
                 for place, allocator in enumerate(turn):
                     progress.update(
                         task,
@@ -218,6 +278,8 @@ def compare(
                     add_answers(answers[allocator.name], run.own)
                     if done >= 0:
                         result.runs[allocator.name].append(run)
+                    else:
+                        result.warm_ups[allocator.name] = run
                 done += 1
                 over = time.monotonic() - start > seconds
                 if not rounds and done >= LEAST_ROUNDS and (over or _is_tight(result)):
@@ -226,13 +288,18 @@ def compare(
             if done < 1:
                 raise
             result.interrupted = True
-    least = min((len(runs) for runs in result.runs.values()), default=0)
-    for runs in result.runs.values():  # a round that was interrupted doesn't count
-        del runs[least:]
-    for name, why in differing({name: answers[name] for name in result.runs}, next(iter(result.runs), "")).items():
-        result.failed[name] = why
-        del result.runs[name]
+    _settle(result, answers)
     return result
+
+
+def _settle(c: Comparison, answers: dict[str, Answers]) -> None:
+    """Leaves out the round that was interrupted, and whose answers are not the first one's."""
+    least = min((len(runs) for runs in c.runs.values()), default=0)
+    for runs in c.runs.values():
+        del runs[least:]
+    for name, why in differing({name: answers[name] for name in c.runs}, next(iter(c.runs), "")).items():
+        c.failed[name] = why
+        del c.runs[name]
 
 
 def _part(made: float, rounds: int, used: float, seconds: float) -> float:
@@ -258,6 +325,25 @@ def interruption(c: Comparison) -> str:
     return f"interrupted after {c.rounds} round{'s' * (c.rounds != 1)}" if c.interrupted else ""
 
 
+def missed(c: Comparison) -> tuple[float, str]:
+    """The part of the memory over time that was in processes which an allocator did not reach, and a sentence on it."""
+    part, why = max((run.reach.missed() for run in c.warm_ups.values() if run.reach), default=(0.0, ""))
+    return part, f"no allocator reached {part:.0%} of its memory: {why}" if part > MISSED else ""
+
+
+def notes(c: Comparison) -> list[str]:
+    """What has to be known beside the figures; a line each."""
+    lines = []
+    system = c.warm_ups.get(SYSTEM.name)
+    if system and system.usage.status:
+        lines.append(f"it ends with exit status {system.usage.status} on the system's allocator, and so it has to on the others"
+                     + _last_line(system.usage.errors))  # fmt: skip
+    if system and system.reach and (other := system.reach.other_malloc()):
+        lines.append(f"{other} answers malloc in it: for `system` the C library is preloaded")
+    part, sentence = missed(c)
+    return [*lines, *[sentence] * bool(sentence)]
+
+
 def _gain(c: Comparison, name: str, figure: Row, base: str) -> tuple[float, bool]:
     """How many times as good as base, and whether that is beyond noise."""
     r = c.ratio(name, figure, base)
@@ -277,13 +363,16 @@ def advice(c: Comparison) -> str:
     """Plain sentences; the first says what to do."""
     if SYSTEM.name not in c.runs or len(c.runs) < 2:
         return f"Nothing to compare: {'no other allocator ran' if SYSTEM.name in c.runs else 'the system allocator did not run'}."
+    part, sentence = missed(c)
+    if part > 0.5:
+        return f"Nothing to compare: {sentence}."
     if c.rounds < LEAST_ROUNDS:
         return f"Too few rounds to say which fits: below {LEAST_ROUNDS} any difference may be noise."
     speed = c.figures[0]
     memory = next(f for f in c.figures if f.label == "peak memory")
     best, even = _best(c, speed)
     gain, sure = _gain(c, best, speed, SYSTEM.name)
-    what = f"by {speed.label}" if speed.more else "by time"
+    what = f"by {speed.label}" if c.metric else "by time"
     if best == SYSTEM.name or SYSTEM.name in even or not sure:
         first = f"No difference beyond noise {what}: this program can stay on the system's allocator."
         slower = [n for n in c.runs if _gain(c, n, speed, SYSTEM.name)[1] and _gain(c, n, speed, SYSTEM.name)[0] < 1]
@@ -310,6 +399,7 @@ def as_json(c: Comparison) -> dict:
         "command": c.command,
         "rounds": c.rounds,
         "failed": c.failed,
+        "notes": notes(c),
         "advice": advice(c),
         "rows": [
             {

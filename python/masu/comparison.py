@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from masu.compare import Comparison, advice
+from masu.compare import Comparison, advice, notes
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM
 from masu.measuring.rounds import Row, shown
@@ -64,7 +65,9 @@ def _block(c: Comparison, versions: dict[str, str], names: Sequence[str], narrow
     t = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     t.add_column("", max_width=24, overflow="fold")
     for name in names:
-        t.add_column(Text(f"{name}\n{versions.get(name, '')}"), justify="right", no_wrap=True)
+        version = versions.get(name, "")
+        lines = textwrap.wrap(version, POINTS + 2) if narrow else [version]
+        t.add_column(Text("\n".join([name, *lines])), justify="right", no_wrap=True)
     sparks = _sparks(c, names)
     for figure in c.figures:
         row = []
@@ -134,6 +137,6 @@ def page(c: Comparison, versions: dict[str, str]) -> str:
     return render(
         "comparison.html",
         command=shlex.join(c.command), rounds=c.rounds, names=names, versions=versions, rows=rows,
-        ratios=ratios(c), advice=advice(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)),
+        ratios=ratios(c), advice=advice(c), notes=notes(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)),
         curves=plot(curves, 3.4) if last else "",
     )  # fmt: skip

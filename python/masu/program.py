@@ -3,9 +3,12 @@ LD_PRELOAD will reach it."""
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Callable
 from errno import ENOEXEC
 from pathlib import Path
@@ -89,10 +92,56 @@ def _why_not(path: str, file: BinaryIO, library: BinaryIO) -> str | None:
     # The headers alone: pyelftools makes objects of segments by way of the sections, which need not be there.
     segments = [elf._get_segment_header(i)["p_type"] for i in range(elf.num_segments())]
     if "PT_INTERP" not in segments:  # a dynamic linker, which reads LD_PRELOAD
-        return None if os.path.basename(path).startswith("ld-") else f"{path} is statically linked"
-    if any(symbol["st_shndx"] != "SHN_UNDEF" for symbol in _dynamic_symbols(elf, "malloc")):
+        return None if is_loader(path) else f"{path} is statically linked"
+    if defines_malloc(path):
         return f"{path} has its own malloc"  # which is found before a preloaded one
     return None
+
+
+def answers_malloc(path: str) -> str:
+    """The library that answers malloc in this program, as far as its own needs say: the first of them all that
+    defines it. Empty where that is the C library."""
+    try:
+        path = _follow_interpreters(path)
+        # What the loader would load, in the order in which it looks a name up; nothing of the program is run.
+        without = {k: v for k, v in os.environ.items() if not k.startswith("LD_")}
+        listed = subprocess.run([_loader(path), "--list", path], env=without, capture_output=True, text=True, check=True).stdout
+    except Exception:
+        return ""  # as in why_preload_fails
+    found = next((p for p in re.findall(r"^\t(?:.* => )?(/.*) \(0x", listed, re.MULTILINE) if is_c_library(p) or defines_malloc(p)), "")
+    return "" if is_c_library(found) else found
+
+
+def _loader(path: str) -> str:
+    from elftools.elf.elffile import ELFFile
+
+    with open(path, "rb") as file:
+        elf = ELFFile(file)
+        segments = (elf._get_segment_header(i) for i in range(elf.num_segments()))
+        interpreter = next(s for s in segments if s["p_type"] == "PT_INTERP")
+        file.seek(interpreter["p_offset"])
+        return os.fsdecode(file.read(interpreter["p_filesz"]).rstrip(b"\0"))
+
+
+def is_c_library(path: str) -> bool:
+    """By its name; musl's is the loader as well."""
+    return re.match(r"libc(\.so|\.musl|-2\.)|ld-musl", os.path.basename(path)) is not None
+
+
+def is_loader(path: str) -> bool:
+    return os.path.basename(path).startswith(("ld-", "ld64", "ld.so"))
+
+
+@functools.cache
+def defines_malloc(path: str) -> bool:
+    """For others; which the C library and, formerly, its loader do as well."""
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with open(path, "rb") as file:
+            return any(symbol["st_shndx"] != "SHN_UNDEF" for symbol in _dynamic_symbols(ELFFile(file), "malloc"))
+    except Exception:
+        return False
 
 
 def _machine(elf) -> tuple:

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -68,7 +70,9 @@ def test_in_a_pipe_no_path_is_folded(monkeypatch, masu, library):
 
 def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypatch, capsys):
     monkeypatch.setattr(installed, "_loader_paths", dict)
-    compare_command.callback(1, "", (), None, None, "true", ())  # no exit: status 0
+    compare_command.callback(  # no exit: status 0
+        rounds=1, metric="", extra=(), json_file=None, html_file=None, program="true", arguments=()
+    )
     said = capsys.readouterr()
     assert said.err.count("no other allocator on this machine") == 1
     assert "wall time" in said.out and "masu" in said.out
@@ -228,15 +232,28 @@ def test_one_allocator_fails_and_the_rest_go_on(masu, tmp_path):
 
 
 def test_without_the_systems_there_is_nothing_to_compare_with(masu, library):
-    result = masu("compare", "-n", "5", "--with", f"other={library}", "--", "sh", "-c", 'test -n "$LD_PRELOAD"')
+    result = masu("compare", "-n", "5", "--with", f"other={library}", "--", "sh", "-c", 'test -n "$LD_PRELOAD" || kill -9 $$')
     assert result.returncode == 0, result.stderr
     assert "Nothing to compare: the system allocator did not run." in result.stdout
 
 
 def test_a_program_that_fails_everywhere(masu):
-    result = masu("compare", "-n", "1", "--", "/bin/false")
-    assert result.returncode == 125
-    assert "ran on no allocator to its end" in result.stderr
+    for how in ("kill -11 $$", "no-such-program"):
+        result = masu("compare", "-n", "1", "--", "sh", "-c", how)
+        assert result.returncode == 125
+        assert "failed on system: " in result.stderr and "ran on no allocator to its end" in result.stderr
+
+
+def test_the_exit_status_on_the_systems_is_that_of_a_success(masu, library, tmp_path):
+    program = 'echo "2 findings" >&2; case "$LD_PRELOAD" in *masu*) exit 0;; *) exit 3;; esac'
+    result = masu("compare", "-n", "1", "--with", f"other={shutil.copy(library, tmp_path / 'other.so')}",
+                  "--json", tmp_path / "r.json", "--", "sh", "-c", program)  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["notes"] == ["it ends with exit status 3 on the system's allocator, and so it has to on the others: 2 findings"]
+    assert result.stderr.count("ends with exit status 3") == 1
+    assert content["failed"] == {"masu": "exit status 0 instead of 3: 2 findings"}
+    assert {"system", "other"} <= {row["allocator"] for row in content["rows"]}
 
 
 def test_what_cannot_be_run(masu, script):
@@ -332,6 +349,114 @@ def test_ctrl_c_before_a_run_has_begun_keeps_the_rounds_before_it(monkeypatch):
 )
 def test_the_bar_shows_the_part_of_the_rounds_that_there_will_be(made, rounds, used, part):
     assert compare._part(made, rounds, used, 180.0) == pytest.approx(part)
+
+
+# ---- Which malloc the processes have ----
+
+OTHER_MALLOC = """#include <stddef.h>
+    void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+    void __libc_free(void *);
+    void *malloc(size_t n) { return __libc_malloc(n); }
+    void *calloc(size_t a, size_t b) { return __libc_calloc(a, b); }
+    void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+    void free(void *p) { __libc_free(p); }"""
+# Says which library answers malloc; takes MIB, and waits until FILE is there (anew).
+WAITS = """#define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    int main(int count, char **words) {
+      Dl_info info;
+      if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info)) printf("in libc: %d\\n", strstr(info.dli_fname, "libc.so") != NULL);
+      if (count < 3) return 0;
+      size_t n = (size_t)atoi(words[2]) << 20;
+      volatile char *p = malloc(n + 1);
+      for (size_t i = 0; i <= n; i++) p[i] = 1;
+      unlink(words[1]);
+      while (access(words[1], F_OK)) usleep(1000);
+      return 0;
+    }"""
+
+
+@pytest.fixture
+def other_malloc(tmp_path):
+    return compiled(tmp_path, "libother", OTHER_MALLOC)
+
+
+@pytest.fixture
+def linked(compile_program, other_malloc):
+    """WAITS, with a malloc from a library of its own."""
+    return compile_program(WAITS, "-Wl,--no-as-needed", other_malloc, f"-Wl,-rpath,{other_malloc.parent}")
+
+
+@pytest.fixture
+def waits(monkeypatch, tmp_path):
+    """waits(ready, ...): the files that programs wait for, made when ready(curve) is true. One that was made before a
+    program waited, it has removed."""
+
+    def files(*names, ready=lambda curve: True):
+        sample, paths = compare.Curve._sample, [tmp_path / name for name in names]
+
+        def sampled(curve):
+            mib = sample(curve)
+            for path in paths if ready(curve) else ():
+                path.touch()
+            return mib
+
+        monkeypatch.setattr(compare.Curve, "_sample", sampled)
+        return paths
+
+    return files
+
+
+def beside_masu(library, *command, rounds=1, metric=""):
+    allocators = [SYSTEM, Allocator("masu", Path(library))]
+    return compare.compare(list(map(str, command)), allocators, Console(quiet=True), rounds=rounds, metric=metric)
+
+
+@pytest.mark.parametrize("started", ["by masu", "by a script", "by another program"])
+def test_the_systems_is_the_c_librarys(library, linked, other_malloc, script, waits, started):
+    (file,) = waits("go")
+    command = {
+        "by masu": [linked],
+        "by a script": [script(f"#!{linked}\n")],
+        "by another program": ["sh", "-c", f"{linked} {file} 1; exit"],
+    }[started]
+    result = beside_masu(library, *command, metric=r"in libc: (\d)")
+    assert {name: run[0].metric for name, run in result.runs.items()} == {"system": 1, "masu": 0}, result.failed
+    assert compare.notes(result) == [f"{other_malloc} answers malloc in it: for `system` the C library is preloaded"]
+
+
+def test_of_a_program_on_the_c_librarys_malloc_nothing_is_said(library, compile_program):
+    result = beside_masu(library, "sh", "-c", f'echo "[$LD_PRELOAD]"; {compile_program(WAITS)}')
+    assert compare.notes(result) == []
+    assert result.runs["system"][0].usage.output.startswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("env -i {dynamic} {file} 50", "{dynamic} did not load what was preloaded, as after `env -i`"),
+        ("sh -c '{static} {file} 50; exit'", "{static} is statically linked"),
+        ("sh -c '{own} {file} 50; exit'", "{own} has its own malloc"),
+    ],
+)
+def test_where_the_work_is_not_reached_it_is_said(library, compile_program, waits, how, why):
+    (file,) = waits("go")
+    own = "void *malloc(size_t n) { return sbrk((n + 15) & ~15ul); }\nvoid free(void *p) { (void)p; }\n"
+    source = WAITS.replace("dladdr(dlsym(RTLD_DEFAULT, \"malloc\"), &info)", "info.dli_fname = 0, 0")
+    programs = {
+        "dynamic": compile_program(source),
+        "static": compile_program(source, "-static"),
+        "own": compile_program(source.replace("int main", own + "int main"), "-fno-builtin", "-rdynamic"),
+        "file": file,
+    }
+    result = beside_masu(library, *shlex.split(how.format(**programs)), rounds=5)
+    (note,) = compare.notes(result)
+    assert re.fullmatch(rf"no allocator reached (\d+)% of its memory: {re.escape(why.format(**programs))}", note), note
+    assert compare.advice(result) == f"Nothing to compare: {note}."
 
 
 # ---- What it says ----

@@ -49,6 +49,8 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     result = comparing.compare(
         [path, *arguments], [f.allocator for f in usable], Console(stderr=True), rounds=rounds or 0, metric=metric
     )
+    for note in comparing.notes(result):
+        warn(f"{program}: {note}")
     for name, why in result.failed.items():
         warn(f"{program} failed on {name}: {why}")
     if result.interrupted:
