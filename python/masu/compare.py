@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +112,9 @@ class Curve(threading.Thread):
         super().__init__(daemon=True)
         self.reach = reach
         self.samples: list[tuple[float, float]] = []
+        self.peak_mib = 0.0
+        """What they had in two samples, one after the other: a process that was just forked looks as large as the one
+        that forked it, until it runs another program."""
         self.ended = threading.Event()
 
     def watch(self, launcher: int) -> None:
@@ -125,9 +128,10 @@ class Curve(threading.Thread):
             self.join()
 
     def run(self) -> None:
-        start, step = time.monotonic(), self.STEP_S
+        start, step, before = time.monotonic(), self.STEP_S, 0.0
         while not self.ended.wait(step):
             resident = self._sample()
+            self.peak_mib, before = max(self.peak_mib, min(before, resident)), resident
             if resident:
                 self.samples.append((time.monotonic() - start, resident))
             if len(self.samples) >= 2000:  # a long run: half as many, half as often
@@ -204,6 +208,7 @@ class Program:
             self.other_malloc = reach.other_malloc()
             self.well = usage.status if 0 <= usage.status <= LARGEST_STATUS else 0
         check_ended_well(usage, self.well)
+        usage = replace(usage, peak_rss_kib=max(usage.peak_rss_kib, int(curve.peak_mib * 1024)))
         return Run(usage, _found(metric, usage), curve.samples, own_figures(usage.output), reach)
 
     def _meant(self, allocator: Allocator) -> Allocator:

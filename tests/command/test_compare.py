@@ -459,6 +459,33 @@ def test_where_the_work_is_not_reached_it_is_said(library, compile_program, wait
     assert compare.advice(result) == f"Nothing to compare: {note}."
 
 
+# ---- Memory of all processes ----
+
+
+def test_the_peak_is_that_of_all_processes_at_once(compile_program, waits):
+    files = waits("a", "b", ready=lambda curve: curve.peak_mib > 190)
+    program = compile_program(WAITS)
+    run = compare.Program()(["sh", "-c", f"{program} {files[0]} 100 & {program} {files[1]} 100 & wait"], SYSTEM, None)
+    assert run.usage.peak_rss_kib > 190 * 1024
+
+
+def test_what_is_resident_for_one_sample_only_is_no_peak(monkeypatch):
+    """As of a process that was just forked."""
+    values = iter([10.0, 200.0, 10.0, 50.0, 60.0])
+
+    def sample(curve):
+        value = next(values, None)
+        if value is None:
+            curve.ended.set()
+        return value or 0.0
+
+    monkeypatch.setattr(compare.Curve, "_sample", sample)
+    curve = compare.Curve()
+    curve.watch(os.getpid())
+    curve.join(timeout=60)
+    assert curve.peak_mib == 50.0
+
+
 # ---- What it says ----
 
 
