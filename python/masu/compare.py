@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
 import re
+import signal
 import stat
 import sys
 import threading
@@ -36,6 +38,10 @@ MISSED = 0.1
 """So much of the memory may be in processes that no allocator reached, without a word."""
 LARGEST_STATUS = 125
 """The exit statuses above it say that a program could not be run, or how it was ended."""
+PATIENCE_S = 3600.0
+HINT_S = 30.0
+GRACE_S = 10.0
+"""What was asked to end has so long to do it."""
 C_LIBRARY = Allocator(SYSTEM.name, None, ("LD_PRELOAD=libc.so.6",))
 """The system's in a program with a malloc from another library: what is preloaded is found first."""
 
@@ -52,15 +58,18 @@ class Run:
     """Of a warm-up."""
 
 
+CPU_TIME = Row("CPU time", lambda r: r.usage.cpu_s, "s")
 FIGURES = (
     Row("wall time", lambda r: r.usage.wall_s, "s", judged=True),
-    Row("CPU time", lambda r: r.usage.cpu_s, "s"),
+    CPU_TIME,
     Row("peak memory", lambda r: r.usage.peak_rss_kib, "KiB", judged=True),
     Row("mean memory", lambda r: _mean(r.curve) * 1024, "KiB"),
     Row("page faults", lambda r: r.usage.page_faults),
     Row("waits", lambda r: r.usage.voluntary_switches),
     Row("interrupted", lambda r: r.usage.involuntary_switches),
 )
+LASTING = (replace(CPU_TIME, judged=True), *FIGURES[2:])
+"""Of a program that is ended after a time."""
 
 
 def _mean(curve: Sequence[tuple[float, float]]) -> float:
@@ -84,7 +93,7 @@ class Comparison:
         """Those that every run has: what ended before the first sample has no mean memory."""
         metric = [Row(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
         runs = {name: of for name, of in self.runs.items() if of}
-        own = own_rows(runs) if runs and self.counted is FIGURES else []
+        own = own_rows(runs) if runs and self.counted in (FIGURES, LASTING) else []
         counted = [f for f in self.counted if not any(math.isnan(v) for name in runs for v in self.values(name, f))]
         return [*metric, *counted, *own]
 
@@ -107,14 +116,15 @@ class Curve(threading.Thread):
 
     STEP_S = 0.01
 
-    def __init__(self, reach: Reach | None = None) -> None:
-        """reach: is shown each process."""
+    def __init__(self, reach: Reach | None = None, lasting: float = 0.0) -> None:
+        """reach: is shown each process. lasting: after so many seconds they are all asked to end, as by timeout(1)."""
         super().__init__(daemon=True)
-        self.reach = reach
+        self.reach, self.lasting = reach, lasting
         self.samples: list[tuple[float, float]] = []
         self.peak_mib = 0.0
         """What they had in two samples, one after the other: a process that was just forked looks as large as the one
         that forked it, until it runs another program."""
+        self.asked = False
         self.ended = threading.Event()
 
     def watch(self, launcher: int) -> None:
@@ -130,6 +140,8 @@ class Curve(threading.Thread):
     def run(self) -> None:
         start, step, before = time.monotonic(), self.STEP_S, 0.0
         while not self.ended.wait(step):
+            if self.lasting and not self.asked and time.monotonic() - start >= self.lasting:
+                self._ask_to_end()
             resident = self._sample()
             self.peak_mib, before = max(self.peak_mib, min(before, resident)), resident
             if resident:
@@ -144,6 +156,12 @@ class Curve(threading.Thread):
             if self.reach and mib:
                 self.reach.look(process, mib)
         return sum(sizes.values())
+
+    def _ask_to_end(self) -> None:
+        self.asked = True
+        for process in family(self.launcher)[1:]:
+            with contextlib.suppress(OSError):  # it has just ended, or is another user's
+                os.kill(process, signal.SIGTERM)
 
 
 def _resident_mib(process: int) -> float:
@@ -190,7 +208,9 @@ class Program:
     """Runs a program on one allocator at a time. The first run on each, that on the system's before the others, is
     looked at closely: which malloc its processes have, and what exit status a success has."""
 
-    def __init__(self) -> None:
+    def __init__(self, lasting: float = 0.0, hint: Callable[[str], object] = lambda text: None) -> None:
+        """lasting: it is ended after so many seconds. hint: is told what may help, while the program runs."""
+        self.lasting, self.hint = lasting, hint
         self.well = 0
         self.other_malloc = ""
         """A library that would answer malloc where nothing is preloaded."""
@@ -204,6 +224,10 @@ class Program:
             reach.libraries.add(other)
         curve, usage = self._measured(command, self._meant(allocator), reach)
         self.seen.add(allocator.name)
+        if self.lasting and not curve.asked:
+            raise Problem(f"it ended by itself after {usage.wall_s:.1f} s, with {_how(usage)}{_last_line(usage.errors)}")
+        if curve.asked and usage.status in (-signal.SIGTERM, 128 + signal.SIGTERM):
+            usage = replace(usage, status=0)
         if allocator == SYSTEM and reach:
             self.other_malloc = reach.other_malloc()
             self.well = usage.status if 0 <= usage.status <= LARGEST_STATUS else 0
@@ -216,10 +240,16 @@ class Program:
         return C_LIBRARY if allocator == SYSTEM and self.other_malloc else allocator
 
     def _measured(self, command: Sequence[str], allocator: Allocator, reach: Reach | None) -> tuple[Curve, Usage]:
-        curve = Curve(reach)
+        curve = Curve(reach, self.lasting)
+        timeout = self.lasting + GRACE_S if self.lasting else PATIENCE_S
+        hint = threading.Timer(HINT_S, self.hint, [f"{command[0]} has run for {HINT_S:.0f} s; if it does not end by itself, "
+                                                   "--for SECONDS ends each run"])  # fmt: skip
+        if not self.seen and not self.lasting:
+            hint.start()
         try:
-            return curve, measure(list(command), allocator, timeout=3600, started=curve.watch, source=own_input())
+            return curve, measure(list(command), allocator, timeout=timeout, started=curve.watch, source=own_input())
         finally:
+            hint.cancel()
             curve.end()
 
 
@@ -377,7 +407,7 @@ def advice(c: Comparison) -> str:
     memory = next(f for f in c.figures if f.label == "peak memory")
     best, even = _best(c, speed)
     gain, sure = _gain(c, best, speed, SYSTEM.name)
-    what = f"by {speed.label}" if c.metric else "by time"
+    what = f"by {speed.label}" if c.metric else "by CPU time" if c.counted is LASTING else "by time"
     if best == SYSTEM.name or SYSTEM.name in even or not sure:
         first = f"No difference beyond noise {what}: this program can stay on the system's allocator."
         slower = [n for n in c.runs if _gain(c, n, speed, SYSTEM.name)[1] and _gain(c, n, speed, SYSTEM.name)[0] < 1]

@@ -26,6 +26,7 @@ from masu.comparison import cells, page, spark, table
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM, Allocator, Usage
 from masu.measuring.rounds import Sample, own_rows
+from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
 WORK = "x = [str(i) for i in range(20000)]"
@@ -71,7 +72,7 @@ def test_in_a_pipe_no_path_is_folded(monkeypatch, masu, library):
 def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypatch, capsys):
     monkeypatch.setattr(installed, "_loader_paths", dict)
     compare_command.callback(  # no exit: status 0
-        rounds=1, metric="", extra=(), json_file=None, html_file=None, program="true", arguments=()
+        rounds=1, metric="", lasting=None, extra=(), json_file=None, html_file=None, program="true", arguments=()
     )
     said = capsys.readouterr()
     assert said.err.count("no other allocator on this machine") == 1
@@ -484,6 +485,56 @@ def test_what_is_resident_for_one_sample_only_is_no_peak(monkeypatch):
     curve.watch(os.getpid())
     curve.join(timeout=60)
     assert curve.peak_mib == 50.0
+
+
+# ---- A program that does not end ----
+
+
+def test_a_program_that_does_not_end_is_ended(masu, tmp_path):
+    result = masu("compare", "-n", "2", "--for", "0.3", "--json", tmp_path / "r.json", "--", "sleep", "1000")
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["failed"] == {} and content["notes"] == []
+    figures = {row["figure"] for row in content["rows"]}
+    assert {"CPU time", "peak memory"} <= figures and "wall time" not in figures
+
+
+@pytest.mark.parametrize("status", [0, 3, 143])
+def test_a_server_ends_as_it_likes(status):
+    program = compare.Program(lasting=0.2)
+    run = program(["sh", "-c", f"trap 'exit {status}' TERM; while :; do sleep 0.05; done"], SYSTEM, None)
+    assert run.usage.status == (0 if status == 143 else status)
+
+
+def test_a_server_that_does_not_last_has_failed():
+    with pytest.raises(Problem, match=r"ended by itself after .* with exit status 1: no port"):
+        compare.Program(lasting=1000)(["sh", "-c", "echo no port >&2; exit 1"], SYSTEM, None)
+
+
+def test_one_that_does_not_end_when_asked_has_failed(monkeypatch):
+    monkeypatch.setattr(compare, "GRACE_S", 0.5)
+    with pytest.raises(Problem, match="did not end within"):
+        compare.Program(lasting=0.5)(["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], SYSTEM, None)
+
+
+def test_the_advice_on_a_server_is_by_cpu_time():
+    c = compared({"system": 1, "masu": 0.5})
+    c.counted = compare.LASTING
+    assert compare.advice(c) == "Best by CPU time: masu, 2.00 times the system's."
+
+
+def test_there_is_a_hint_while_a_program_does_not_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(compare, "HINT_S", 0.1)
+    said = []
+
+    def hint(text):
+        said.append(text)
+        (tmp_path / "go").touch()
+
+    program = compare.Program(hint=hint)
+    for _ in range(2):
+        program(["sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.01; done"], SYSTEM, None)
+    assert len(said) == 1 and "--for SECONDS" in said[0]
 
 
 # ---- What it says ----

@@ -20,12 +20,16 @@ from masu.program import find_or_fail, why_preload_fails
               help="So many rounds, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--metric", default="", metavar="REGEX",
               help="Judge by a number in the program's own output: the first group, more is better.")  # fmt: skip
+@click.option("--for", "lasting", type=click.FloatRange(min=0, min_open=True), default=None, metavar="SECONDS",
+              help="End each run after so long, by SIGTERM, as of a server; then memory and CPU time are judged.")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
 @click.option("--json", "json_file", type=ResultFile(), help="Write every figure there.")
 @click.option("--html", "html_file", type=ResultFile(), help="Write a page with plots there.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: str, arguments: tuple) -> None:
+def compare(
+    rounds, metric: str, lasting, extra: tuple, json_file, html_file, program: str, arguments: tuple
+) -> None:
     """Runs PROGRAM on every allocator that this machine has, round by round in random order, and
     says which fits: time, memory over time, page faults, with 95 % intervals. What it reads from a
     file (`<FILE`) it reads anew each time; of a pipe it gets nothing. The program's own output is
@@ -45,10 +49,16 @@ def compare(rounds, metric: str, extra: tuple, json_file, html_file, program: st
     if comparing.input_is_lost():
         warn(f"the input of {program} is empty: what comes by a pipe can be read once only; <FILE is read anew by each run")
     console = wide()
+    errors = Console(stderr=True)
+
+    def hint(text: str) -> None:  # by the console that has the progress bar
+        errors.print(f"masu: {text}", markup=False, highlight=False, soft_wrap=True)
+
     usable = installed.usable(library, extra)
     result = comparing.compare(
-        [path, *arguments], [f.allocator for f in usable], Console(stderr=True), rounds=rounds or 0, metric=metric
-    )
+        [path, *arguments], [f.allocator for f in usable], errors, rounds=rounds or 0, metric=metric,
+        figures=comparing.LASTING if lasting else comparing.FIGURES, once=comparing.Program(lasting or 0.0, hint=hint),
+    )  # fmt: skip
     for note in comparing.notes(result):
         warn(f"{program}: {note}")
     for name, why in result.failed.items():
