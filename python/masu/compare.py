@@ -84,6 +84,8 @@ class Comparison:
     warm_ups: dict[str, Run] = field(default_factory=dict)
     """They don't count."""
     metric: str = ""
+    less: bool = False
+    """Less of the metric is better."""
     counted: tuple[Row, ...] = FIGURES
     interrupted: bool = False
     """By Ctrl-C; the rounds that were measured are here."""
@@ -91,11 +93,16 @@ class Comparison:
     @property
     def figures(self) -> list[Row]:
         """Those that every run has: what ended before the first sample has no mean memory."""
-        metric = [Row(self.metric, lambda r: r.metric, more=True, judged=True)] if self.metric else []
+        metric = [Row(self.metric, lambda r: r.metric, more=not self.less, judged=True)] if self.metric else []
         runs = {name: of for name, of in self.runs.items() if of}
         own = own_rows(runs) if runs and self.counted in (FIGURES, LASTING) else []
         counted = [f for f in self.counted if not any(math.isnan(v) for name in runs for v in self.values(name, f))]
         return [*metric, *counted, *own]
+
+    @property
+    def way(self) -> str:
+        """How the metric is judged."""
+        return f"{'less' if self.less else 'more'} is better"
 
     @property
     def rounds(self) -> int:
@@ -275,6 +282,7 @@ def compare(
     *,
     rounds: int = 0,
     metric: str = "",
+    less: bool = False,
     seconds: float = SECONDS,
     figures: tuple[Row, ...] = FIGURES,
     once: Callable[[Sequence[str], Allocator, re.Pattern[str] | None], Run] | None = None,
@@ -286,7 +294,7 @@ def compare(
         pattern = re.compile(metric) if metric else None
     except re.error as error:
         raise Problem(f"--metric {metric}: {error}") from None
-    result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, counted=figures)
+    result = Comparison(list(command), {a.name: [] for a in allocators}, metric=metric, less=less, counted=figures)
     once = once or Program()
     running, order, start, done = list(allocators), random.Random(), time.monotonic(), -1
     answers: dict[str, Answers] = {a.name: {} for a in allocators}
@@ -407,7 +415,7 @@ def advice(c: Comparison) -> str:
     memory = next(f for f in c.figures if f.label == "peak memory")
     best, even = _best(c, speed)
     gain, sure = _gain(c, best, speed, SYSTEM.name)
-    what = f"by {speed.label}" if c.metric else "by CPU time" if c.counted is LASTING else "by time"
+    what = f"by {speed.label} ({c.way})" if c.metric else "by CPU time" if c.counted is LASTING else "by time"
     if best == SYSTEM.name or SYSTEM.name in even or not sure:
         first = f"No difference beyond noise {what}: this program can stay on the system's allocator."
         slower = [n for n in c.runs if _gain(c, n, speed, SYSTEM.name)[1] and _gain(c, n, speed, SYSTEM.name)[0] < 1]
@@ -415,7 +423,8 @@ def advice(c: Comparison) -> str:
             first += f" Slower here: {', '.join(slower)}."
         best, even = SYSTEM.name, [n for n in c.runs if n != SYSTEM.name and n not in slower]
     else:
-        first = f"Best {what}: {best}, {gain:.2f} times the system's."
+        times = 1 / gain if c.metric and c.less else gain
+        first = f"Best {what}: {best}, {times:.2f} times the system's."
         if even:
             first += f" As good within noise: {', '.join(even)}."
     frugal = min((best, *even), key=lambda n: statistics.estimate(c.values(n, memory)).median)
@@ -441,6 +450,7 @@ def as_json(c: Comparison) -> dict:
                 "allocator": name,
                 "figure": f.label,
                 "unit": f.unit,
+                "better": "more" if f.more else "less",
                 "values": c.values(name, f),
                 "median": statistics.estimate(c.values(name, f)).median,
                 "ratio": _ratio_json(c, name, f),

@@ -76,7 +76,7 @@ def _block(c: Comparison, versions: dict[str, str], names: Sequence[str], narrow
             style = {"good": "green", "bad": "red", "": "dim"}[how]
             below = "\n" + (ratio.replace(" ", "\n") if narrow else ratio)
             row.append(Text(median).append(below, style) if ratio else Text(median))
-        t.add_row(Text(figure.label), *row)
+        t.add_row(Text(figure.label + (f"\n{c.way}" if figure.label == c.metric else "")), *row)
         if figure.label == "mean memory" and sparks:
             t.add_row("memory over time", *(Text(sparks[name], "dim") for name in names))
     return t
@@ -116,7 +116,10 @@ def page(c: Comparison, versions: dict[str, str]) -> str:
 
     names = [name for name, runs in c.runs.items() if runs]
     last = {name: c.runs[name][-1].curve for name in names if c.runs[name][-1].curve}
-    rows = [(figure.label, [cells(c, name, figure) for name in names]) for figure in c.figures]
+    rows = [
+        (figure.label + (f" ({c.way})" if figure.label == c.metric else ""), [cells(c, name, figure) for name in names])
+        for figure in c.figures
+    ]
 
     def curves(axes) -> None:
         for name, curve in last.items():

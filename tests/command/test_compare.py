@@ -72,7 +72,7 @@ def test_in_a_pipe_no_path_is_folded(monkeypatch, masu, library):
 def test_without_another_allocator_a_line_says_so_and_masu_is_compared(monkeypatch, capsys):
     monkeypatch.setattr(installed, "_loader_paths", dict)
     compare_command.callback(  # no exit: status 0
-        rounds=1, metric="", lasting=None, extra=(), json_file=None, html_file=None, program="true", arguments=()
+        rounds=1, metric="", less=False, lasting=None, extra=(), json_file=None, html_file=None, program="true", arguments=()
     )
     said = capsys.readouterr()
     assert said.err.count("no other allocator on this machine") == 1
@@ -570,6 +570,33 @@ def compared(walls, peaks=(), curve=((0.01, 50.0),)):
 def test_the_advice(walls, peaks, said):
     advice = compare.advice(compared(walls, peaks))
     assert advice in (said.format(best=best, even=even) for best, even in (("masu", "jemalloc"), ("jemalloc", "masu")))
+
+
+@pytest.mark.parametrize(
+    ("less", "said"),
+    [
+        (True, "Best by p99 (less is better): masu, 0.50 times the system's."),
+        (False, "No difference beyond noise by p99 (more is better): this program can stay on the system's allocator. Slower here: masu."),
+    ],
+)
+def test_a_metric_says_which_way_it_is_judged(less, said):
+    c = compared({"system": 1, "masu": 1})
+    c.metric, c.less = "p99", less
+    for name, value in (("system", 20.0), ("masu", 10.0)):
+        for n, run in enumerate(c.runs[name]):
+            run.metric = value + n / 1000
+    assert compare.advice(c) == said
+    way = "less is better" if less else "more is better"
+    console = Console(width=80, file=io.StringIO())
+    console.print(table(c, {}))
+    assert way in console.file.getvalue() and f"p99 ({way})" in page(c, {})
+    rows = compare.as_json(c)["rows"]
+    assert {row["better"] for row in rows if row["figure"] == "p99"} == {way.split()[0]}
+
+
+def test_less_is_of_a_metric(masu):
+    result = masu("compare", "--less", "--", "true")
+    assert result.returncode == 2 and "--less is for --metric" in result.stderr
 
 
 def test_rounds_are_interleaved_and_the_first_is_a_warm_up():

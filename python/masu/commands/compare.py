@@ -20,6 +20,7 @@ from masu.program import find_or_fail, why_preload_fails
               help="So many rounds, below 5 too few to say what is noise; else until it is clear, 5 to 30.")  # fmt: skip
 @click.option("--metric", default="", metavar="REGEX",
               help="Judge by a number in the program's own output: the first group, more is better.")  # fmt: skip
+@click.option("--less", is_flag=True, help="Less of the metric is better, as of seconds.")
 @click.option("--for", "lasting", type=click.FloatRange(min=0, min_open=True), default=None, metavar="SECONDS",
               help="End each run after so long, by SIGTERM, as of a server; then memory and CPU time are judged.")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more allocator; may be repeated.")
@@ -28,7 +29,7 @@ from masu.program import find_or_fail, why_preload_fails
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def compare(
-    rounds, metric: str, lasting, extra: tuple, json_file, html_file, program: str, arguments: tuple
+    rounds, metric: str, less: bool, lasting, extra: tuple, json_file, html_file, program: str, arguments: tuple
 ) -> None:
     """Runs PROGRAM on every allocator that this machine has, round by round in random order, and
     says which fits: time, memory over time, page faults, with 95 % intervals. What it reads from a
@@ -41,6 +42,8 @@ def compare(
     from masu.comparison import page, table
     from masu.measuring.rounds import wide
 
+    if less and not metric:
+        raise click.UsageError("--less is for --metric.")
     library = library_path()
     path = find_or_fail(program)
     reason = why_preload_fails(path, library)
@@ -56,7 +59,7 @@ def compare(
 
     usable = installed.usable(library, extra)
     result = comparing.compare(
-        [path, *arguments], [f.allocator for f in usable], errors, rounds=rounds or 0, metric=metric,
+        [path, *arguments], [f.allocator for f in usable], errors, rounds=rounds or 0, metric=metric, less=less,
         figures=comparing.LASTING if lasting else comparing.FIGURES, once=comparing.Program(lasting or 0.0, hint=hint),
     )  # fmt: skip
     for note in comparing.notes(result):
