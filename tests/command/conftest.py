@@ -68,12 +68,12 @@ def compile_program(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def own_malloc(compile_program):
-    """A program that has a malloc of its own and ends with 3."""
+    """A program that has a malloc of its own and ends with 3, with an argument 0."""
     return compile_program(
         "#include <stddef.h>\nstatic char pool[1 << 20]; static size_t used;\n"
         "void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~15ul; return p; }\n"
         "void free(void *p) { (void)p; }\n"
-        "int main(void) { for (int i = 0; i < 100; i++) free(malloc(100)); return 3; }\n",
+        "int main(int count, char **arguments) { for (int i = 0; i < 100; i++) free(malloc(100)); return arguments[1] ? 0 : 3; }\n",
         "-fno-builtin",
     )
 

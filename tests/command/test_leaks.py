@@ -567,10 +567,43 @@ def test_an_initial_thread_that_has_ended(masu, threads):
     assert listed(result.stderr) == {(True, 700, 1): 1}
 
 
-def test_a_program_for_which_preloading_fails(masu, compile_program):
-    result = run_for_leaks(masu, compile_program("int main(void) { return 4; }", "-static"))
-    assert result.returncode == 4
-    assert "statically linked" in result.stderr and result.stderr.count("\n") == 1
+# ---- What was not checked has not succeeded -------------------------------------------------
+
+NOT_CHECKED = "was not checked for leaks"
+
+
+def not_checked(result, status=125):
+    assert result.returncode == status, result.stderr
+    assert result.stderr.count(NOT_CHECKED) == 1
+    assert "no leaks" not in result.stderr
+
+
+@pytest.mark.parametrize("status", [0, 4])
+def test_a_program_for_which_preloading_fails(masu, compile_program, status):
+    result = run_for_leaks(masu, compile_program(f"int main(void) {{ return {status}; }}", "-static"))
+    not_checked(result, status or 125)
+    assert "statically linked" in result.stderr and result.stderr.count("\n") == 2
+
+
+def test_a_program_with_an_allocator_of_its_own(masu, own_malloc):
+    not_checked(run_for_leaks(masu, own_malloc), 3)
+    not_checked(run_for_leaks(masu, own_malloc, "succeeds"))
+
+
+def test_a_program_with_a_cleared_environment(masu, planted, library):
+    not_checked(run_for_leaks(masu, "env", "-i", planted, library, "simple"))
+
+
+def test_a_program_that_may_not_write(masu, planted, library):
+    """There is no room for its file, as on a full disk."""
+    limited = ["sh", "-c", 'ulimit -f 0; trap "" XFSZ; exec "$@"', "sh", planted, library, "simple"]
+    not_checked(run_for_leaks(masu, *limited))
+
+
+def test_what_can_not_be_kept(masu, planted, library, tmp_path):
+    """Nobody was told of its leaks."""
+    result = run_for_leaks(masu, planted, library, "simple", options=("-o", tmp_path))
+    assert result.returncode == 125 and "Is a directory" in result.stderr and "no leaks" not in result.stderr
 
 
 # ---- Real programs ----------------------------------------------------------------------

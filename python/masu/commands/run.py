@@ -61,8 +61,8 @@ def run(
     every, growth, number, program: str, arguments: tuple,
 ) -> None:  # fmt: skip
     """Runs PROGRAM on masu. The exit status is the program's own; 127 when there is
-    no such program, 126 when it cannot be executed, 125 when masu itself fails, 23 when
-    it succeeded but has leaks."""
+    no such program, 126 when it cannot be executed, 125 when masu itself fails or it succeeded
+    but was not checked for leaks, 23 when it succeeded but has leaks."""
     if profile and leaks:
         raise click.UsageError("--profile and --leaks are two runs: choose one.")
     if not profile and (every or (output and not leaks)):
@@ -296,15 +296,16 @@ def _run_for_leaks(observed, program: str, output, rules, reached_by_none: bool)
 
     taken = observed(["leaks"], output and beside(output),
                      output=output, keep_all=False, kind=Kind(("leaks",), leaks), keep=bool(output))  # fmt: skip
-    if not reached_by_none or taken.files:
-        _tell_problems(program, taken, "was not checked for leaks")
+    taken.own &= not reached_by_none  # its own malloc is another's: the library is there, and saw nothing
+    _tell_problems(program, taken, "was not checked for leaks")
     found = _tell_leaks(taken.files, rules, bool(output))
-    if taken.files and not found:
+    is_checked = taken.own and not taken.problems
+    if taken.files and is_checked and not found:
         checked = len(taken.files) + taken.empty
         other = "other " * any(r.blocks for r in rules.rules)
         say(f"no {other}leaks" + (f", in {checked} processes" if checked > 1 else ""))
     _tell_left(taken)
-    raise SystemExit(_status(taken) or (LEAKS_FOUND if found else 0))
+    raise SystemExit(_status(taken) or (LEAKS_FOUND if found else 0 if is_checked else MASU_FAILED))
 
 
 def _tell_leaks(files: list, rules, kept: bool) -> bool:
