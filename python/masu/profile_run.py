@@ -17,8 +17,8 @@ from masu.pprof import BadProfile, write
 from masu.profile import heap, load
 from masu.signals import Start, passed_on
 
-KEPT_S = 5
-"""Of a program that is killed there is a profile not older than that, as long as it allocates."""
+KEPT_S = {"heap": 5, "cpu": 2}
+"""Of a program that is killed there is a profile not older than that, as long as it allocates or uses CPU time."""
 GRACE_S = 1.0
 POLL_S = 0.02
 
@@ -125,7 +125,7 @@ def _wait(start: Start, folder: Path, keep_all: bool) -> tuple[int, int]:
 
 def _forget_old(folder: Path, ended: threading.Event) -> None:
     """Of the numbered files of a process only the newest is of use."""
-    while not ended.wait(KEPT_S):
+    while not ended.wait(max(KEPT_S.values())):
         found = _written(folder)
         last = _last(found)
         for one in found:

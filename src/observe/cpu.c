@@ -27,6 +27,7 @@ enum {
   LATE_PERIODS = 10,     /* a thread that is so late may have lost its timer */
 };
 #define CPU_ROOM (32 * MIB)
+#define WRITER_STACK (64 * KIB)
 
 typedef struct cpu_stack {
   uint64_t hash;
@@ -66,12 +67,13 @@ static struct {
   uint64_t period;                /* the last, also when it does not run; ns */
   uint64_t started, started_wall; /* ns */
   uint64_t used, used_from;       /* CPU time of the process, ns: before the last start, and at it */
-  uint64_t written;               /* ns; masu-cpu */
-  unsigned files;                 /* masu-cpu */
+  void *stack;                    /* to write files on, in the handler */
 } cpu;
 static atomic_u64 cpu_period; /* ns; 0: the profiler does not run */
 static atomic_u32 cpu_watched; /* masu-cpu runs or is about to */
 static atomic_u32 cpu_rung;    /* changes when it has to look */
+static atomic_u64 cpu_written; /* when the last file meanwhile was begun, ns */
+static atomic_u32 cpu_files;
 
 /* A signal handler that interrupts whoever holds the lock finds its thread busy, and does
  * without a heap. Returns what timers_unlock wants back. */
@@ -144,6 +146,32 @@ static bool is_place(const cpu_thread *t) {
   return t >= cpu.table->thread && t < cpu.table->thread + CPU_THREADS;
 }
 
+/* ---- Files meanwhile ---- */
+
+static void write_cpu(void) {
+  profile_write_file("cpu", (unsigned)add_relaxed(&cpu_files, 1) + 1, masu_cpu_write);
+}
+
+/* Who finds that one is due has to write it. */
+static bool file_is_due(void) {
+  uint64_t every = option_get(OPTION_profile_every) * 1000000000, now = os_now_ns(), last = load_relaxed(&cpu_written);
+  return every && option_get(OPTION_cpu) && now - last >= every && cas_acq_rel(&cpu_written, &last, now);
+}
+
+/* A program without threads has no masu-cpu: then the handler writes. Nobody else is there to see that it opens
+ * files; and it needs more stack than the program may have left for it. Not where it interrupted masu, and
+ * may want a lock that its own thread has: the next sample comes soon. */
+static void write_alone_if_due(void) {
+  bool is_alone = !load_relaxed(&cpu_watched) && os_thread_id() == (unsigned)os_process_id();
+  if (!is_alone || thread_is_inside() || !file_is_due())
+    return;
+  thread_busy = true; /* nothing is freed here that was deferred: a fast path may have been interrupted */
+  compiler_fence();
+  os_call_on(cpu.stack, WRITER_STACK, write_cpu);
+  compiler_fence();
+  thread_busy = false;
+}
+
 /* A timer that was dropped may fire once more. */
 static void cpu_sample(void *what, const void *context) {
   cpu_thread *t = what;
@@ -154,8 +182,10 @@ static void cpu_sample(void *what, const void *context) {
   uint64_t samples = now < due ? 0 : 1 + (now - due) / period;
   store_relaxed(&t->due, due + samples * period);
   os_cpu_timer_set(t->timer, due + samples * period);
-  if (samples)
+  if (samples) {
     count_samples(context, samples, period);
+    write_alone_if_due();
+  }
 }
 
 /* ---- Timers, under the lock ---- */
@@ -265,14 +295,6 @@ static void give_way(void) {
   report("the program handles SIGURG itself: the CPU profile ends there");
 }
 
-static void write_cpu_if_due(void) {
-  uint64_t every = option_get(OPTION_profile_every) * 1000000000, now = os_now_ns();
-  if (!every || !option_get(OPTION_cpu) || now - cpu.written < every)
-    return;
-  cpu.written = now;
-  profile_write_file("cpu", ++cpu.files, masu_cpu_write);
-}
-
 static void watch_ensure(void);
 
 static void *watch_main(void *unused) {
@@ -284,7 +306,8 @@ static void *watch_main(void *unused) {
     uint32_t rung = load_acquire(&cpu_rung), lonely = helper_step_ms();
     give_way();
     look_at_threads();
-    write_cpu_if_due();
+    if (file_is_due())
+      write_cpu();
     os_sleep_ms(LOOK_LEAST_MS);
     os_wait(&cpu_rung, rung, lonely ? lonely : LOOK_MS);
   }
@@ -315,12 +338,12 @@ internal void cpu_thread_made(void) {
   watch_ring();
 }
 
-/* From the start on where nobody says that a thread was made, or files are due meanwhile. */
+/* From the start on where nobody says that a thread was made. */
 static bool watch_is_wanted(void) {
 #if defined(MASU_STATIC) || defined(MASU_NO_OVERRIDE)
   return true;
 #else
-  return os_thread_count() > 1 || (option_get(OPTION_cpu) && option_get(OPTION_profile_every));
+  return os_thread_count() > 1;
 #endif
 }
 
@@ -343,7 +366,7 @@ static void forget_parent(void) {
   os_purge(cpu.table, ROUND_UP(sizeof *cpu.table, os_page()));
   cpu.places = cpu.threads = 0;
   cpu.watcher = 0;
-  cpu.files = 0;
+  store_relaxed(&cpu_files, 0);
   profile_opens();
 }
 
@@ -367,6 +390,9 @@ static void cpu_fork_child(void) {
 
 /* Under the lock. */
 static int cpu_prepare(void) {
+  cpu.stack = cpu.stack ? cpu.stack : os_map(WRITER_STACK, os_page());
+  if (!cpu.stack)
+    return ENOMEM;
   if (!cpu.table) {
     cpu.table = os_map(ROUND_UP(sizeof *cpu.table, os_page()), os_page());
     if (!cpu.table)
@@ -489,7 +515,7 @@ internal void cpu_begin(void) {
   uint64_t hz = option_get(OPTION_cpu);
   if (!hz || !profile_find_folder())
     return;
-  cpu.written = os_now_ns();
+  store_relaxed(&cpu_written, os_now_ns());
   int why = masu_cpu_start(hz > 1 ? (unsigned)hz : 0);
   if (why)
     report("no CPU profile: %s", strerror(why));

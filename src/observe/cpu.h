@@ -11,7 +11,8 @@
  * the timers of those that have ended. It is started when there are threads to look for: a
  * program without threads stays one.
  *
- * The handler takes no lock and allocates nothing. It counts in a table with room for a fixed
+ * Files meanwhile are written by masu-cpu or, in a program without threads, by the handler, where it did not
+ * interrupt masu. Else the handler takes no lock and allocates nothing. It counts in a table with room for a fixed
  * number of stacks, made at the start:
  *
  *     a bin points at a stack or at none; what it points at never changes but for its counts

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/signals.h"
@@ -86,3 +87,12 @@ internal int os_cpu_handle(os_cpu_handler *handler) {
 }
 
 internal void os_cpu_handle_no_more(void) { signal_give_back(&cpu_signal); }
+
+internal void os_call_on(void *stack, size_t size, void body(void)) {
+  static ucontext_t here, there;
+  getcontext(&there);
+  there.uc_stack = (stack_t){.ss_sp = stack, .ss_size = size};
+  there.uc_link = &here;
+  makecontext(&there, body, 0);
+  swapcontext(&here, &there);
+}

@@ -163,6 +163,8 @@ internal int os_cpu_handle(os_cpu_handler *handler);
 /* As it was before, unless the program has taken the signal for itself meanwhile. */
 internal void os_cpu_handle_no_more(void);
 internal bool os_cpu_is_handled(void);
+/* Calls it on that stack. One thread of the process at a time. */
+internal void os_call_on(void *stack, size_t size, void body(void));
 
 /* ---- Files ---- */
 

@@ -2,6 +2,7 @@
 Times are compared with the CPU time that the program itself saw; on a busy virtual machine the system's ticks, and so the samples,
 are late by a tenth of a second, which is lost at the end of a thread."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import MASU
+from conftest import MASU, as_in_a_terminal
 
 # Work that counts its rounds: hot has three times as many as cold. Each piece is short beside a sample's period.
 WORK = r"""
@@ -436,7 +437,7 @@ def test_a_stack_overflow_is_the_programs(masu, compile_program, tmp_path):
     program = compile_program(OVERFLOWS, *FLAGS)
     result = profiled(masu, tmp_path, program)
     assert result.returncode == 128 + signal.SIGSEGV
-    assert "wrote no profile: signal SIGSEGV ended it" in result.stderr
+    assert "signal SIGSEGV ended it" in result.stderr
     assert profiled(masu, tmp_path, program, "handles").returncode == 7
     stacks = folded(masu, tmp_path / "it")
     assert inside(stacks, "cold") > 0.1 and inside(stacks, "falls") > 0.1
@@ -476,18 +477,47 @@ def test_an_end_by_itself(masu, ends, tmp_path, how):
     assert inside(folded(masu, tmp_path / "it"), "hot") > 0.2
 
 
-def test_an_end_by_a_signal(masu, ends, tmp_path):
-    result = profiled(masu, tmp_path, ends, "kill")
+def test_an_end_by_a_signal_within_a_moment(masu, tmp_path):
+    result = profiled(masu, tmp_path, "sh", "-c", "kill -KILL $$", options=())
     assert result.returncode == 128 + signal.SIGKILL
-    assert "signal SIGKILL ended it; --every keeps what there was before" in result.stderr
+    assert "wrote no profile: signal SIGKILL ended it" in result.stderr
     assert os.listdir(tmp_path) == []
 
 
-def test_with_every_what_was_written_before_is_taken(masu, ends, tmp_path):
-    result = profiled(masu, tmp_path, ends, "kill", "later", options=("--hz", "1000", "--every", "1"))
+@pytest.mark.parametrize("every", [(), ("--every", "1")])
+def test_what_was_written_before_is_taken(masu, ends, tmp_path, every):
+    result = profiled(masu, tmp_path, ends, "kill", "later", options=("--hz", "1000", *every))
     assert result.returncode == 128 + signal.SIGKILL
     assert "its last one before is taken" in result.stderr
     assert inside(folded(masu, tmp_path / "it"), "hot") > 0.2
+    assert os.listdir(tmp_path) == ["it"]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_ctrl_c(masu, tmp_path, threads):
+    """Python ends itself by the signal."""
+    loops = (
+        "import glob, os, threading\n"
+        "def spins():\n while not glob.glob(os.environ['MASU_PROFILE'] + '/*.cpu.pb'): sum(range(1000))\n"
+        f"for i in range({threads}): threading.Thread(target=spins).start()\n"
+        "spins()\n"
+        "print('written', len(os.listdir('/proc/self/task')), flush=True)\n"
+        "while True: sum(range(1000))\n"
+    )
+    command = [MASU, "run", "--profile", "cpu", "--hz", "1000", "-o", "it", "--", sys.executable, "-c", loops]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True, preexec_fn=as_in_a_terminal) as run:  # fmt: skip
+        try:
+            said, count = run.stdout.readline().split()
+            assert said == "written" and (threads or count == "1")
+            os.killpg(run.pid, signal.SIGINT)
+            _, told = run.communicate(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 128 + signal.SIGINT, told
+    assert "KeyboardInterrupt" in told and "its last one before is taken" in told
+    assert inside(folded(masu, tmp_path / "it"), "Py_RunMain") > 0.2
 
 
 def test_a_profile_of_the_library_alone(masu, ends, tmp_path):

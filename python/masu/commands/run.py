@@ -180,12 +180,9 @@ def _when(every, growth, number) -> list:
 
 
 def _profiler_options(kind: str, rate, when: list) -> list:
-    if kind == "heap":
-        from masu.profile_run import KEPT_S
+    from masu.profile_run import KEPT_S
 
-        return [f"profile:{rate or 1}", *(when or [f"profile_every:{KEPT_S}"])]
-    # Files meanwhile need a thread, which a program without threads shouldn't get unasked.
-    return [f"cpu:{rate or 1}", *when]
+    return [f"{'profile' if kind == 'heap' else 'cpu'}:{rate or 1}", *(when or [f"profile_every:{KEPT_S[kind]}"])]
 
 
 def _run_profiled(observed, program: str, output, kind: str, rate, when: list, reached_by_none: bool) -> NoReturn:
@@ -194,7 +191,7 @@ def _run_profiled(observed, program: str, output, kind: str, rate, when: list, r
     inside = beside(output) if output else Path.cwd()
     taken = observed(_profiler_options(kind, rate, when), inside, output=output, keep_all=bool(when))
     if not reached_by_none or taken.files:
-        _tell(program, taken, "; --every keeps what there was before" if kind == "cpu" and not when else "")
+        _tell(program, taken)
     raise SystemExit(_status(taken))
 
 
@@ -211,9 +208,8 @@ def _signal_name(number: int) -> str:
 TOLD_MOST = 10
 
 
-def _tell_problems(program: str, taken, what: str, killed: str = "") -> None:
-    """killed: what to say when a signal ended it."""
-    ended = f"signal {_signal_name(-taken.status)} ended it{killed}" if taken.status < 0 else ""
+def _tell_problems(program: str, taken, what: str) -> None:
+    ended = f"signal {_signal_name(-taken.status)} ended it" if taken.status < 0 else ""
     if not taken.own:
         warn(f"{program} {what}: "
              + (ended or "it has another allocator linked in, cleared its environment, could not write or left without exit"))  # fmt: skip
@@ -231,10 +227,10 @@ def _tell_left(taken) -> None:
                                     if taken.running else "what could not be taken from it"))  # fmt: skip
 
 
-def _tell(program: str, taken, killed: str) -> None:
+def _tell(program: str, taken) -> None:
     from masu.profile_tables import sites, summary
 
-    _tell_problems(program, taken, "wrote no profile", killed)
+    _tell_problems(program, taken, "wrote no profile")
     for path, heap in taken.files[:TOLD_MOST]:
         say(f"{path}: {summary(heap)}")
     if len(taken.files) > TOLD_MOST:
