@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from masu import live
 from masu.shown import size
 
 MIB = 1 << 20
+TRANSPARENT = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
 @dataclass
@@ -23,6 +25,8 @@ class Kernel:
 
     total: int = 0
     huge: int = 0
+    asked: int = 0
+    """Of the huge ones: in memory for which they were asked for (madvise)."""
     files: int = 0
     stacks: int = 0
     shared: int = 0
@@ -40,19 +44,26 @@ class Diagnosis:
 
 
 def read_smaps(pid: int) -> Kernel:
-    found, kind = Kernel(), ""
     with open(f"/proc/{pid}/smaps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            words = line.split(None, 5)
-            if not words[0].endswith(":"):
-                kind = _kind(words[1], words[5].strip() if len(words) > 5 else "")
-            elif words[0] == "Rss:":
-                bytes_ = int(words[1]) * 1024
-                found.total += bytes_
-                if kind:
-                    setattr(found, kind, getattr(found, kind) + bytes_)
-            elif words[0] == "AnonHugePages:":
-                found.huge += int(words[1]) * 1024
+        return parse_smaps(file)
+
+
+def parse_smaps(lines: Iterable[str]) -> Kernel:
+    found, kind, huge = Kernel(), "", 0
+    for line in lines:
+        words = line.split(None, 5)
+        if not words[0].endswith(":"):
+            kind, huge = _kind(words[1], words[5].strip() if len(words) > 5 else ""), 0
+        elif words[0] == "Rss:":
+            bytes_ = int(words[1]) * 1024
+            found.total += bytes_
+            if kind:
+                setattr(found, kind, getattr(found, kind) + bytes_)
+        elif words[0] == "AnonHugePages:":
+            huge = int(words[1]) * 1024
+            found.huge += huge
+        elif words[0] == "VmFlags:" and "hg" in line.split():  # the last of a mapping
+            found.asked += huge
     return found
 
 
@@ -121,7 +132,7 @@ def advice(d: Diagnosis) -> list[str]:
         said.append(f"{size(lost)} are free between blocks in use{_worst(d)}: blocks that live long and short lie side by "
                     "side; named heaps or arenas keep them apart")  # fmt: skip
     if d.kernel.huge > total / 4 and alive < total / 2:
-        said.append(f"{size(d.kernel.huge)} are huge pages, which are resident as a whole: huge_pages:0 makes masu ask for none")
+        said.append(f"{size(d.kernel.huge)} are huge pages, which are resident as a whole: {_fewer_huge_pages(d.kernel)}")
     if foreign > total / 2:
         said.append(f"{size(foreign)} are not from malloc: no allocator changes them")
     if d.figures.process["heaps"] > 64:
@@ -129,6 +140,13 @@ def advice(d: Diagnosis) -> list[str]:
     if not said:
         said.append("nothing stands out: most of it is in use")
     return said
+
+
+def _fewer_huge_pages(kernel: Kernel) -> str:
+    """Whose wish they are decides who can do something."""
+    if kernel.asked > kernel.huge / 2:
+        return "they were asked for, which masu does by its option huge_pages alone"
+    return f"the system gives them unasked; as root: echo madvise >{TRANSPARENT}"
 
 
 def _worst(d: Diagnosis) -> str:

@@ -467,6 +467,49 @@ def test_what_was_measured_is_not_shown_as_of_now(masu, start):
         os.kill(child, signal.SIGKILL)
 
 
+SMAPS = """\
+7f0000000000-7f0008000000 rw-p 00000000 00:00 0
+Rss:              131072 kB
+AnonHugePages:    {of_masu} kB
+VmFlags: rd wr mr mw me ac {flags}sd
+7f1000000000-7f1008000000 rw-p 00000000 00:00 0
+Rss:               40960 kB
+AnonHugePages:     {of_others} kB
+VmFlags: rd wr mr mw me ac sd
+55d000000000-55d000800000 r-xp 00000000 fe:01 77                         /usr/bin/program
+Rss:                4096 kB
+AnonHugePages:         0 kB
+VmFlags: rd ex mr mw me sd
+"""
+
+
+def advised(*, of_masu=0, of_others=0, asked=False, live_=20, heaps=3):
+    """MiB. What the doctor says of such a process."""
+    text = SMAPS.format(of_masu=of_masu << 10, of_others=of_others << 10, flags="hg " * asked)
+    kernel = doctor.parse_smaps(text.splitlines(True))
+    assert (kernel.total, kernel.files) == (172 * MIB, 4 * MIB)
+    sizes = [("live", live_), ("half-empty slabs", 1), ("kept for reuse", 1), ("masu itself", 1), ("other mappings", 169 - live_)]
+    parts = [doctor.Part(name, mib * MIB, "") for name, mib in sizes]
+    rows = {"process": [{"heaps": heaps}], "class": []}
+    return doctor.advice(doctor.Diagnosis(live.Figures(7, "program", "", 0, {}, rows), kernel, parts))
+
+
+def test_huge_pages_are_whose_wish_they_were():
+    assert not [said for said in advised(of_masu=4) if "huge pages" in said]
+    (asked,) = [said for said in advised(of_masu=100, asked=True) if "huge pages" in said]
+    assert "100.0 MiB are huge pages" in asked and "option huge_pages" in asked
+    for unasked in (advised(of_masu=100), advised(of_masu=10, of_others=38, asked=True)):
+        (said,) = [one for one in unasked if "huge pages" in one]
+        assert "the system gives them unasked" in said and "huge_pages" not in said.replace("transparent_hugepage", "")
+    assert not [said for said in advised(of_masu=100, live_=120) if "huge pages" in said], "they are used"
+
+
+def test_what_else_the_doctor_says():
+    assert ["149.0 MiB are not from malloc: no allocator changes them"] == advised()
+    assert any(said.startswith("65 heaps, one for each thread") for said in advised(heaps=65))
+    assert advised(live_=150) == ["nothing stands out: most of it is in use"]
+
+
 def test_the_doctors_screen(masu, start):
     running = start("--live")
     result = masu("doctor", str(running.pid))
