@@ -47,7 +47,7 @@ typedef struct masu_profile_figures {
   double requested, requested_low, requested_high; /* of that, what was asked for */
   double slack, slack_low, slack_high; /* and what was not: internal fragmentation */
   double allocated;  /* bytes since the start */
-  double peak;       /* the most that was in use */
+  double peak;       /* the most that was in use; somewhat too high: docs/profiling.md */
   size_t samples;    /* taken since the start */
   size_t live;       /* blocks on record */
   size_t stacks;     /* different ones */

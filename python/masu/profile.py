@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,11 @@ VIEWS = {
     "indirect": ("indirect_space", "indirect_objects"),
 }
 """What a view weighs, and its count of blocks or samples: sample types."""
+SAMPLES = {
+    "in-use": ("inuse_samples", ""), "suspects": ("inuse_samples", ""), "allocated": ("alloc_samples", ""),
+    "peak": ("peak_samples", ""), "lifetime": ("alloc_samples", "inuse_samples"),
+}  # fmt: skip
+"""From how many samples a view's values are estimated: a sample type, and one that is to be subtracted."""
 LITTLE = 0.1
 """Of the peak: with less than that in use at the end, the peak tells more."""
 
@@ -34,6 +39,8 @@ CUT = 64
 DEEPER = "[deeper calls]"
 USED = re.compile(r"used (\d+) ns, lost (\d+) samples")
 """The comment in a CPU profile."""
+IN_USE = re.compile(r"in use (\d+) to (\d+) bytes, lost (\d+) samples")
+"""The first comment in a heap profile: the ends of the 95 % interval."""
 OWN = re.compile(
     r"stack_capture|observe_taken|sampled_|operator new|masu_\w|limb_|form_take|"
     r"(masu_|__libc_|__)?(malloc|calloc|realloc|aligned|memalign|posix_memalign|p?valloc|take_large)"
@@ -131,7 +138,9 @@ class Heap:
     used: float = 0.0
     """Of a CPU profile: the CPU time of the process, in seconds, with what was not sampled; 0: not known."""
     lost: int = 0
-    """The same: samples without room."""
+    """Samples without room."""
+    in_use: tuple[int, int] | None = None
+    """Of a heap profile: the ends of the 95 % interval of what is in use; None: not known."""
     notes: tuple[str, ...] = ()
     """What else the file has to say."""
 
@@ -161,23 +170,20 @@ class Heap:
             rows[frames[0] if outermost else frames[-1]].flat.update(values)
         return list(rows.values())
 
-    def sites(self, kind: str) -> Counter[tuple[str, ...]]:
-        """By the innermost frames."""
-        sites: Counter[tuple[str, ...]] = Counter()
+    def sites(self) -> dict[tuple[str, ...], Counter[str]]:
+        """The values by the innermost frames."""
+        sites: dict[tuple[str, ...], Counter[str]] = {}
         for frames, values in self.stacks.items():
-            sites[frames[-SITE_FRAMES:]] += values[kind]
+            sites.setdefault(frames[-SITE_FRAMES:], Counter()).update(values)
         return sites
 
     def suspects(self, growth: Heap | None = None) -> list[Suspect]:
         """Sites whose blocks in use are older than its freed ones became, those with most bytes first. With the
         growth since an earlier profile only what grew counts."""
-        sites: dict[tuple[str, ...], Counter[str]] = {}
-        for frames, values in self.stacks.items():
-            sites.setdefault(frames[-SITE_FRAMES:], Counter()).update(values)
-        grown = growth.sites("inuse_space") if growth else {}
+        grown = growth.sites() if growth else {}
         found = []
-        for frames, values in sites.items():
-            more = grown.get(frames, 0) if growth else None
+        for frames, values in self.sites().items():
+            more = grown.get(frames, Counter())["inuse_space"] if growth else None
             held = values["inuse_space"] if more is None else max(0, min(more, values["inuse_space"]))
             if suspected := held * _overdue(values):
                 found.append(Suspect(frames, suspected, values, more))
@@ -188,6 +194,11 @@ class Heap:
         for frames, values in before.stacks.items():
             stacks.setdefault(frames, Counter()).subtract(values)
         return Heap(stacks, self.types & before.types, self.interval, self.seconds)
+
+    def samples(self, view: str) -> Callable[[Counter[str]], int] | None:
+        """What counts them; None: the values are exact, or nobody knows."""
+        more, less = SAMPLES.get(view, ("", ""))
+        return (lambda values: values[more] - values[less]) if more in self.types else None
 
     @property
     def is_cpu(self) -> bool:
@@ -238,10 +249,17 @@ def heap(profile, by: str = "function") -> Heap:
         values = stacks.setdefault(tuple(frames), Counter())
         for kind, value in zip(types, sample.value):
             values[kind] += value
-    said = next((found for c in profile.comment if (found := USED.fullmatch(strings[c]))), None)
-    used, lost = (int(said[1]) * 1e-9, int(said[2])) if said else (0.0, 0)
-    notes = tuple(strings.shown(c) for c in profile.comment if not USED.fullmatch(strings[c]))
-    return Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9, used, lost, notes)
+    made = Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9)
+    for text in map(strings.shown, profile.comment):
+        if said := USED.fullmatch(text):
+            made.used, made.lost = int(said[1]) * 1e-9, int(said[2])
+        elif said := IN_USE.fullmatch(text):
+            made.in_use, made.lost = (int(said[1]), int(said[2])), int(said[3])
+        else:
+            made.notes += (text,)
+    if made.lost and not made.is_cpu:
+        made.notes += (f"{made.lost:,} samples had no room in memory and are missing",)
+    return made
 
 
 def location_names(profile, strings: Strings) -> dict[int, list[str]]:

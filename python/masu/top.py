@@ -92,7 +92,7 @@ class Top(App):
             for column in self._page.tables[name].columns:
                 table.add_column(_justified(heading(column.name), column))
         sites = self.query_one("#sites", DataTable)
-        for title in ("in use", "share", "blocks"):
+        for title in ("in use", "share", "blocks", "of samples"):
             sites.add_column(Text(title, justify="right"))
         sites.add_column("call site, and who called it")
         self.refresh_figures()
@@ -194,11 +194,11 @@ class Top(App):
         self._takes_sites = False
         rows = []
         if heap:
-            in_use, blocks, whole = heap.sites("inuse_space"), heap.sites("inuse_objects"), heap.total("inuse_space")
+            samples, whole = heap.samples("in-use") or (lambda _: 0), heap.total("inuse_space")
             told = "; ".join([f"{size(whole)} in use", f"estimates, from a sample every {size(heap.interval)} on average", *heap.notes])
-            for frames, held in in_use.most_common(SITES_MOST):
-                if held > 0:
-                    cells = [size(held), f"{held / whole:.1%}", f"{blocks[frames]:,}"]
+            for frames, values in sorted(heap.sites().items(), key=lambda site: -site[1]["inuse_space"])[:SITES_MOST]:
+                if (held := values["inuse_space"]) > 0:
+                    cells = [size(held), f"{held / whole:.1%}", f"{values['inuse_objects']:,}", f"{samples(values):,}"]
                     rows.append([*(Text(cell, justify="right") for cell in cells), Text(" < ".join(reversed(frames)))])
         self.query_one("#sites-told", Static).update(Text(told))
         self._fill("sites", rows)

@@ -475,7 +475,7 @@ static pprof_source source_make(const buffer *stacks, char *comment, size_t size
            (unsigned long long)load_relaxed(&cpu.table->lost));
   pprof_source made = {.types = cpu_types, .type_count = 2, .shown = "cpu", .period_type = cpu_types[1],
                        .period = cpu.period, .started = cpu.started, .started_wall = cpu.started_wall,
-                       .now = os_now_ns(), .comment = comment, .stacks = stacks};
+                       .now = os_now_ns(), .comment = {comment}, .stacks = stacks};
   timers_unlock(busy);
   return made;
 }

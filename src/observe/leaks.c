@@ -358,7 +358,7 @@ static bool encode_leaks(const leak_file *file, const masu_leaks *found, buffer 
              found->unrecorded);
   const pprof_source source = {.types = leak_types, .type_count = sizeof leak_types / sizeof *leak_types,
                                .shown = "direct_space", .started = file->started, .started_wall = file->started_wall,
-                               .now = os_now_ns(), .comment = *comment ? comment : NULL, .stacks = &file->stacks};
+                               .now = os_now_ns(), .comment = {*comment ? comment : NULL}, .stacks = &file->stacks};
   return pprof_encode(&source, out);
 }
 

@@ -358,8 +358,8 @@ static void put_head(encoding *e, const pprof_source *p) {
   put_number(e->out, PROFILE_PERIOD, p->period);
   put_number(e->out, PROFILE_TIME, p->started_wall);
   put_number(e->out, PROFILE_DURATION, p->now - p->started);
-  if (p->comment)
-    put_number(e->out, PROFILE_COMMENT, text_string(e, p->comment));
+  for (size_t i = 0; i < PPROF_COMMENTS && p->comment[i]; i++)
+    put_number(e->out, PROFILE_COMMENT, text_string(e, p->comment[i]));
 }
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {

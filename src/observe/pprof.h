@@ -19,7 +19,7 @@ typedef struct buffer {
 internal void buffer_put(buffer *b, const void *data, size_t size);
 internal void buffer_drop(buffer *b);
 
-enum { PPROF_VALUES = 10, PPROF_THREAD = 16, PPROF_HEAP = 32 };
+enum { PPROF_VALUES = 12, PPROF_COMMENTS = 2, PPROF_THREAD = 16, PPROF_HEAP = 32 };
 
 typedef struct pprof_type {
   const char *type, *unit;
@@ -42,7 +42,7 @@ typedef struct pprof_source {
   pprof_type period_type;
   uint64_t period; /* 0: these are no samples, and have none */
   uint64_t started, started_wall, now; /* ns */
-  const char *comment;                 /* NULL: none */
+  const char *comment[PPROF_COMMENTS]; /* NULL: none */
   const buffer *stacks;                /* one pprof_stack behind the other */
 } pprof_source;
 

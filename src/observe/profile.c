@@ -17,6 +17,7 @@
 #include "os/report.h"
 #include "os/signals.h"
 #include "pages/meta.h"
+#include "pages/supply.h"
 
 enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10, FEW = 10 };
 
@@ -40,6 +41,7 @@ static struct {
   size_t room;     /* a power of two */
   estimate in_use, requested, slack;
   double allocated, peak;
+  size_t peak_handed_out; /* supply_peak when that was noted */
   size_t samples, live, stacks, lost;
   /* Of the last file: when, in ns, and what was in use. */
   uint64_t written;
@@ -166,6 +168,22 @@ static void count_requested(const profile_record *r, int sign) {
   estimate_add(&profiler.slack, r, r->usable - r->size, sign);
 }
 
+/* Is more in use than ever before? Of n estimates of the same thing the highest is by chance some √(2 ln n) standard
+ * deviations too high, and its difference to another of them √2 times as much. Each time that all that is in use is
+ * replaced there are some. Less than that counts only if more was handed out than ever since the last
+ * peak: that is known exactly. */
+static bool is_new_peak(void) {
+  double more = profiler.in_use.sum - profiler.peak;
+  if (more <= 0)
+    return false;
+  uint64_t n = 8 * ((uint64_t)(profiler.allocated / profiler.in_use.sum) | 1);
+  double ln = 0.7 * (64 - __builtin_clzll(n));
+  if (supply_peak() <= profiler.peak_handed_out && more * more <= 4 * ln * profiler.in_use.variance)
+    return false;
+  profiler.peak_handed_out = supply_peak();
+  return true;
+}
+
 /* sign: 1 or -1. */
 static void count_in_use(const profile_record *r, int sign) {
   profile_site *s = r->site;
@@ -176,10 +194,11 @@ static void count_in_use(const profile_record *r, int sign) {
   double bytes = r->objects * (double)r->usable;
   s->in_use.objects += sign * r->objects;
   s->in_use.bytes += sign * bytes;
+  s->in_use.samples += sign;
   s->born += sign * r->objects * (double)(r->since - profiler.all.started);
   estimate_add(&profiler.in_use, r, r->usable, sign);
   count_requested(r, sign);
-  if (profiler.in_use.sum > profiler.peak) {
+  if (is_new_peak()) {
     profiler.peak = profiler.in_use.sum;
     profiler.all.peaks++;
   }
@@ -226,6 +245,7 @@ static void remember(profile_record r, const origin *o) {
   double bytes = r.objects * (double)r.usable;
   r.site->allocated.objects += r.objects;
   r.site->allocated.bytes += bytes;
+  r.site->allocated.samples++;
   profiler.allocated += bytes;
   count_in_use(&r, 1);
 }
@@ -344,7 +364,7 @@ PUBLIC void masu_profile_stop(void) {
 static const pprof_type heap_types[] = {
     {"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"},
     {"peak_objects", "count"},  {"peak_space", "bytes"},  {"freed_objects", "count"}, {"lifetime", "nanoseconds"},
-    {"inuse_age", "nanoseconds"},
+    {"inuse_age", "nanoseconds"}, {"inuse_samples", "count"}, {"alloc_samples", "count"}, {"peak_samples", "count"},
 };
 
 /* Lock held. A site stays, and so do its stack and its labels. */
@@ -353,39 +373,10 @@ static void copy_sites(buffer *stacks, uint64_t now) {
     amount peak = profile_at_peak(&profiler.all, s);
     pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
                          .value = {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes, peak.objects,
-                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, now)}};
+                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, now),
+                                   s->in_use.samples, s->allocated.samples, peak.samples}};
     buffer_put(stacks, &stack, sizeof stack);
   }
-}
-
-static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
-  buffer stacks = {0}, out = {0};
-  char comment[80] = "";
-  bool busy = profiler_lock();
-  if (budget_widest() > profiler.all.interval)
-    snprintf(comment, sizeof comment, "of the threads that allocated most a sample every %zu KiB", (size_t)(budget_widest() / KIB));
-  const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
-                               .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
-                               .started = profiler.all.started, .started_wall = profiler.all.started_wall,
-                               .now = os_now_ns(), .comment = *comment ? comment : NULL, .stacks = &stacks};
-  copy_sites(&stacks, source.now);
-  profiler_unlock(busy);
-  int why = pprof_encode(&source, &out) ? put(path, out.at, out.size) : ENOMEM;
-  *size = out.size;
-  buffer_drop(&stacks);
-  buffer_drop(&out);
-  return why;
-}
-
-PUBLIC int masu_profile_write(const char *path) {
-  uint64_t size;
-  return profiler.bins ? profile_write(path, os_file_write, &size) : EINVAL;
-}
-
-internal int profile_write_new(const char *path, uint64_t *size) {
-  if (!profiler.bins)
-    return ENODATA;
-  return *path == '/' ? profile_write(path, os_file_write_new, size) : EINVAL;
 }
 
 /* By Newton; x from above. */
@@ -417,6 +408,44 @@ static double estimate_bound(const estimate *e, double side) {
   if (side > 0 || end < e->sum)
     return end > 0 ? end : 0;
   return e->sum;
+}
+
+/* Lock held. */
+static void say_how_exact(char *in_use, char *pace, size_t size) {
+  snprintf(in_use, size, "in use %llu to %llu bytes, lost %zu samples",
+           (unsigned long long)estimate_bound(&profiler.in_use, -1),
+           (unsigned long long)estimate_bound(&profiler.in_use, 1), profiler.lost);
+  if (budget_widest() > profiler.all.interval)
+    snprintf(pace, size, "of the threads that allocated most a sample every %zu KiB", (size_t)(budget_widest() / KIB));
+}
+
+static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
+  buffer stacks = {0}, out = {0};
+  char in_use[100], pace[100] = "";
+  bool busy = profiler_lock();
+  say_how_exact(in_use, pace, sizeof pace);
+  const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
+                               .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
+                               .started = profiler.all.started, .started_wall = profiler.all.started_wall,
+                               .now = os_now_ns(), .comment = {in_use, *pace ? pace : NULL}, .stacks = &stacks};
+  copy_sites(&stacks, source.now);
+  profiler_unlock(busy);
+  int why = pprof_encode(&source, &out) ? put(path, out.at, out.size) : ENOMEM;
+  *size = out.size;
+  buffer_drop(&stacks);
+  buffer_drop(&out);
+  return why;
+}
+
+PUBLIC int masu_profile_write(const char *path) {
+  uint64_t size;
+  return profiler.bins ? profile_write(path, os_file_write, &size) : EINVAL;
+}
+
+internal int profile_write_new(const char *path, uint64_t *size) {
+  if (!profiler.bins)
+    return ENODATA;
+  return *path == '/' ? profile_write(path, os_file_write_new, size) : EINVAL;
 }
 
 PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {

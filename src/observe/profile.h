@@ -26,6 +26,7 @@ enum { PROFILE_PATH_MOST = 4096 + 300 };
 
 typedef struct amount {
   double objects, bytes;
+  double samples; /* from which these are estimated */
 } amount;
 
 typedef struct profile_labels {
@@ -48,7 +49,7 @@ typedef struct profile {
   profile_site *sites;
   uint64_t started, started_wall; /* ns */
   uint64_t interval;
-  uint32_t peaks; /* so often more was in use than ever before */
+  uint32_t peaks; /* so often more was in use than ever before, by more than chance */
 } profile;
 
 /* The value of the site when most was in use. */

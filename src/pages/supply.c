@@ -81,14 +81,15 @@ static void set_huge(hpage *page, bool huge) {
   add_relaxed(&huge_pages, (uint32_t)huge - (uint32_t)before);
 }
 
-/* figures.used and supply.prewarmed, for who has not the lock. */
-static atomic_word used_now, prewarmed_now;
+/* figures.used, figures.peak and supply.prewarmed, for who has not the lock. */
+static atomic_word used_now, peak_now, prewarmed_now;
 
 static void count_used(size_t more, size_t less) {
   supply.figures.used += more - less;
   store_relaxed(&used_now, supply.figures.used);
   supply.figures.peak =
       max_size(supply.figures.peak, supply.figures.used + supply.figures.direct);
+  store_relaxed(&peak_now, supply.figures.peak);
 }
 
 /* Takes LOCK_SUPPLY. */
@@ -625,6 +626,7 @@ internal void supply_note_sparse_reuse(size_t size) {
 }
 
 internal size_t supply_used(void) { return load_relaxed(&used_now); }
+internal size_t supply_peak(void) { return load_relaxed(&peak_now); }
 
 internal bool supply_settle(void) {
   bool any = false;

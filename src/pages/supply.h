@@ -84,8 +84,9 @@ internal void supply_split(hpage *page);
 internal size_t supply_regretted(void);
 internal void supply_note_purged(size_t size);
 internal void supply_note_sparse_reuse(size_t size);
-/* figures.used, read without the lock. */
+/* figures.used and figures.peak, read without the lock. */
 internal size_t supply_used(void);
+internal size_t supply_peak(void);
 
 /* For fork, with LOCK_SUPPLY held: is a run in transit; and in the child, where
  * the threads that would finish are gone: there is none (their slices are lost). interrupted: a

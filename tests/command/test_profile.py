@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from masu import pprof
 from conftest import MASU
 from profiling import APART, EXACT, PLANTED, first_row, folded, inside, one_error, one_usage_error, profiled, raw_profile
 
@@ -23,12 +24,35 @@ def test_what_stays_is_found(masu, profiles):
     assert inside(stacks, "works") == 400
     assert inside(stacks, "peaks") == inside(stacks, "churns") == 0
     assert [frames[-1] for frames in stacks if "main" in frames] == ["leaks"]
-    assert re.match(r"4\.0 MiB .* 4,096 +leaks", first_row(masu("profile", "--view", "in-use", profiles[4])))
+    assert re.match(r"4\.0 MiB .* 4,096 +4,096 +leaks", first_row(masu("profile", "--view", "in-use", profiles[4])))
 
 
 def test_so_is_the_peak(masu, profiles):
     assert inside(folded(masu, "--view", "peak", profiles[4]), "peaks") == 32 * 1024
     assert "peaks" in first_row(masu("profile", "--view", "peak", profiles[4]))
+
+
+def test_how_exact_it_is(masu, planted, tmp_path):
+    """12 MiB in blocks of 1 KiB are some 192 samples, with which one knows to a seventh or so what is in use."""
+    result = masu("run", "--profile", "heap", "--interval", "64K", "-o", "it", "--", planted, "12", cwd=tmp_path)
+    assert re.search(r"in use \([\d.]+ MiB to [\d.]+ MiB\), ", result.stderr)
+    shown = masu("profile", "--view", "in-use", tmp_path / "it", check=True)
+    low, high = map(float, re.search(r"in use \(([\d.]+) MiB to ([\d.]+) MiB\)", shown.stdout).groups())
+    assert 2 < high - low < 6 and low < 16 and high > 9
+    blocks, samples = re.search(r" ([\d,]+) +([\d,]+) +leaks$", first_row(shown)).groups()
+    assert 100 < int(samples) < 300 and int(blocks.replace(",", "")) == pytest.approx(64 * int(samples), rel=0.02)
+    told = re.search(r"(\d+) +leaks < main", result.stderr)
+    assert told[1] == samples
+
+
+def test_samples_that_were_lost_are_said(masu, profiles, tmp_path):
+    found = pprof.read(profiles[1])
+    (at,) = [c for c in found.comment if found.string_table[c].endswith(b"lost 0 samples")]
+    found.string_table[at] = b"in use 1000000 to 3000000 bytes, lost 1234 samples"
+    pprof.write(tmp_path / "it", found)
+    shown = masu("profile", tmp_path / "it", check=True).stdout
+    assert "1,234 samples had no room" in shown and "in use (976.6 KiB to 2.9 MiB)" in shown
+    assert "samples had" not in masu("profile", profiles[1], check=True).stdout
 
 
 def test_without_a_view_it_is_the_peak_if_little_stays(masu, profiles):
@@ -38,7 +62,7 @@ def test_without_a_view_it_is_the_peak_if_little_stays(masu, profiles):
 
 def test_so_is_what_allocates_most(masu, profiles):
     result = masu("profile", "--view", "allocated", profiles[4])
-    assert re.match(r"97\.7 MiB .* 50,000 +churns", first_row(result))
+    assert re.match(r"97\.7 MiB .* 50,000 +50,000 +churns", first_row(result))
     result = masu("profile", "--view", "allocated", "--cumulative", "-n", "3", profiles[4])
     assert "churns" not in first_row(result)
     assert "more" in result.stdout.splitlines()[-1]
@@ -46,7 +70,7 @@ def test_so_is_what_allocates_most(masu, profiles):
 
 def test_lifetimes_are_of_what_was_freed(masu, profiles):
     result = masu("profile", "--view", "lifetime", profiles[4])
-    assert re.match(r" *50,000 .* churns", first_row(result))
+    assert re.match(r" *50,000 .* 50,000 +churns", first_row(result))
     assert "leaks" not in result.stdout
     one_usage_error(masu("profile", "--view", "lifetime", "--folded", profiles[4]), "lifetime")
 
@@ -101,7 +125,7 @@ def test_a_name_that_is_no_text_is_shown(masu, compile_program, tmp_path):
 
 def test_by_thread(masu, profiles):
     result = masu("profile", "--view", "in-use", "--by", "thread", profiles[4])
-    assert re.search(r"400\.0 KiB +\d+\.\d % +100 +thread worker", result.stdout)
+    assert re.search(r"400\.0 KiB +\d+\.\d % +100 +100 +thread worker", result.stdout)
     assert all(frames[0].startswith("thread ") for frames in folded(masu, "--by", "thread", profiles[4]))
 
 
@@ -118,7 +142,7 @@ def test_the_run_names_the_sites(masu, planted, tmp_path):
     assert result.returncode == 3
     assert result.stdout == ""
     assert "masu: it: 4." in result.stderr
-    assert re.search(r"4\.0 MiB +\d+\.\d % +leaks < main", result.stderr)
+    assert re.search(r"4\.0 MiB +\d+\.\d % +4,096 +leaks < main", result.stderr)
     assert sorted(os.listdir(tmp_path)) == ["it"]
 
 
