@@ -398,11 +398,15 @@ static double unseen_weight(void) {
   return each > asked ? each : asked;
 }
 
+/* What the mean byte of those on record stands for. */
+static double seen_weight(const estimate *e) { return e->sum >= 1 ? e->variance / e->sum : 0; }
+
 /* An end of the 95 % interval; side: 1 or -1. Of the score test, corrected for counts being whole: the samples'
- * own variance is too small where they are few, and 0 where there is none. Lock held. */
+ * own variance is too small where they are few, and 0 where there is none. The upper end is about what may be unseen,
+ * the lower one about what was seen, which may stand for much less. Lock held. */
 static double estimate_bound(const estimate *e, double side) {
-  double w = unseen_weight();
-  if (e->sum >= 1) /* less is what rounding left */
+  double w = side > 0 ? unseen_weight() : seen_weight(e);
+  if (side > 0 && e->sum >= 1) /* less is what rounding left */
     w *= e->sum / profiler.in_use.sum; /* what one sample stands for */
   double end = e->sum + (1.92 + side / 2) * w + side * 1.96 * square_root(e->variance + (0.96 + side / 2) * w * w);
   if (side > 0 || end < e->sum)
