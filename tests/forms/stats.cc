@@ -175,6 +175,31 @@ TEST_F(Stats, KnownBlocksOfThreadsAndANamedHeap) {
   masu_heap_destroy(heap);
 }
 
+/* Where nobody else holds blocks ready, the walk knows each: what the calling thread holds counts as free. */
+TEST_F(Stats, OneThreadKnowsItsBlocks) {
+#if !EXACT_MEMORY
+  GTEST_SKIP() << "the sanitizer's or the checks' memory is in between";
+#endif
+  enum { COUNT = 3000 };
+  std::vector<void *> blocks(COUNT);
+  for (size_t size : {48ul, 192ul, 3000ul, 40000ul, 300ul * KIB}) {
+    size_t bytes = 0;
+    masu_stats before = now();
+    for (void *&p : blocks)
+      bytes += masu_malloc_usable_size(p = masu_malloc(size));
+    masu_stats full = now();
+    EXPECT_EQ(full.blocks, before.blocks + COUNT) << size;
+    EXPECT_EQ(full.live, before.live + bytes) << size;
+    for (int i = 0; i < COUNT; i += 2)
+      masu_free(blocks[i]);
+    EXPECT_EQ(now().blocks, before.blocks + COUNT / 2) << size;
+    for (int i = 1; i < COUNT; i += 2)
+      masu_free(blocks[i]);
+    EXPECT_EQ(now().blocks, before.blocks) << size;
+    EXPECT_EQ(now().live, before.live) << size;
+  }
+}
+
 /* One ledger: the parts are the whole. */
 TEST_F(Stats, Sums) {
   masu_heap *heap = masu_heap_create("sums");
@@ -229,6 +254,41 @@ static uint64_t smaps_resident() {
     fclose(f);
   return total;
 }
+/* Of mappings that nobody may use, and that are no file's. */
+static uint64_t maps_reserved() {
+  uint64_t total = 0, start, end, inode;
+  char line[512], may[8];
+  FILE *f = fopen("/proc/self/maps", "r");
+  EXPECT_NE(f, nullptr);
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &start, &end, may, &inode) == 4 && !inode && !strcmp(may, "---p"))
+      total += end - start;
+  if (f)
+    fclose(f);
+  return total;
+}
+
+/* Regions are reserved without access, and made accessible as they are used. */
+TEST_F(Stats, ReservedAndCommittedAreTheKernels) {
+#if !EXACT_MEMORY
+  GTEST_SKIP() << "the sanitizer's or the checks' memory is in between";
+#endif
+  std::vector<void *> blocks(600);
+  masu_stats before = now();
+  uint64_t outside = maps_reserved() - (before.reserved - before.committed);
+  for (void *&p : blocks)
+    p = masu_malloc(MIB);
+  masu_stats full = now();
+  EXPECT_GE(full.committed, full.slab_bytes + blocks.size() * MIB);
+  EXPECT_GE(full.reserved, full.committed);
+  EXPECT_EQ(full.reserved - full.committed, maps_reserved() - outside);
+  for (void *p : blocks)
+    masu_free(p);
+  masu_malloc_trim(0);
+  masu_stats after = now();
+  EXPECT_EQ(after.reserved - after.committed, maps_reserved() - outside);
+}
+
 static masu_resident measured() {
   masu_resident r;
   EXPECT_EQ(masu_stats_measure(&r, sizeof r), 0);
