@@ -415,6 +415,31 @@ def test_code_that_was_made_at_run_time(masu, compile_program, tmp_path):
     assert all(frames[-2] == "runs_code" for frames in code if frames[-1].startswith("0x"))
 
 
+UNLOADS = WORK + r"""
+#include <dlfcn.h>
+APART calls(void (*in_library)(void)) { while (OWN < 0.6) in_library(); sum++; }
+int main(int count, char **arguments) {
+  void *library = dlopen(arguments[1], RTLD_NOW);
+  calls((void (*)(void))dlsym(library, "in_library"));
+  if (count > 2 && (dlclose(library) || dlopen(arguments[1], RTLD_NOW | RTLD_NOLOAD))) return 1;
+  while (OWN < 1) cold();
+  return 3;
+}
+"""
+IN_LIBRARY = "void in_library(void) { for (volatile int i = 0; i < 10000; i++); }"
+
+
+def test_code_that_is_gone(masu, compile_program, tmp_path):
+    library, program = compile_program(IN_LIBRARY, *FLAGS, "-shared", "-fPIC"), compile_program(UNLOADS, *FLAGS)
+    assert profiled(masu, tmp_path, program, library).returncode == 3
+    assert inside(folded(masu, tmp_path / "it"), "calls", "in_library") > 0.2
+    assert profiled(masu, tmp_path, program, library, "unload").returncode == 3
+    stacks = folded(masu, tmp_path / "it")
+    gone = {frames: s for frames, s in stacks.items() if frames[-1].startswith("0x")}
+    assert total(gone) > 0.2 and inside(stacks, "cold") > 0.1
+    assert all(frames[-2] == "calls" for frames in gone)
+
+
 OVERFLOWS = WORK + r"""
 APART falls(int depth) { volatile char room[100]; room[0] = (char)depth; hot(); falls(depth + 1); room[1] = room[0]; }
 static char alternate[65536];

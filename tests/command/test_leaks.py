@@ -547,7 +547,7 @@ def threads(compile_program):
     return compile_program(THREADS, *FLAGS)
 
 
-@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize("count", [1, 500])
 def test_threads_blocked_in_read(masu, threads, count):
     result = run_for_leaks(masu, threads, "blocked", str(count))
     assert (result.returncode, result.stderr) == (0, "masu: no leaks\n")
@@ -565,6 +565,47 @@ def test_an_initial_thread_that_has_ended(masu, threads):
     result = run_for_leaks(masu, threads, "initial", "2")
     assert result.returncode == 23
     assert listed(result.stderr) == {(True, 700, 1): 1}
+
+
+# ---- Code without names ---------------------------------------------------------------------
+
+
+def test_a_stripped_program(masu, planted, library, tmp_path):
+    subprocess.run(["strip", "-s", "-o", tmp_path / "bare", planted], check=True)
+    result = run_for_leaks(masu, tmp_path / "bare", library, "thrice", "chain")
+    assert result.returncode == 23
+    assert listed(result.stderr) == {(True, 609, 3): 1, (True, 907, 1): 1, (False, 3628, 4): 1}
+    assert re.search(r"Direct leak of 609 bytes in 3 blocks allocated from\n(    #\d bare\+0x[0-9a-f]+\n){3}", result.stderr)
+
+
+UNLOADS = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+static __attribute__((noinline)) void scrub(void) { char bytes[1 << 16]; memset(bytes, 0, sizeof bytes); __asm__ volatile("" : : "r"(bytes) : "memory"); }
+int main(int count, char **arguments) {
+  void *library = dlopen(arguments[1], RTLD_NOW);
+  ((void (*)(void))dlsym(library, "loses"))();
+  if (count > 2 && (dlclose(library) || dlopen(arguments[1], RTLD_NOW | RTLD_NOLOAD))) return 1;
+  scrub();
+  exit(0);
+}
+"""
+LOSES = """
+#include <stdlib.h>
+#include <string.h>
+__attribute__((noinline)) void loses(void) { memset(malloc(303), 0, 303); }
+"""
+
+
+def test_code_that_is_gone(masu, compile_program):
+    lost = {(True, 303, 1): 1}
+    plugin, program = compile_program(LOSES, *FLAGS, "-shared", "-fPIC"), compile_program(UNLOADS, *FLAGS)
+    there = run_for_leaks(masu, program, plugin)
+    assert there.returncode == 23 and listed(there.stderr) == lost and "#0 loses " in there.stderr
+    gone = run_for_leaks(masu, program, plugin, "unload")
+    assert gone.returncode == 23 and listed(gone.stderr) == lost
+    assert re.search(r"#0 0x[0-9a-f]+\n    #1 main ", gone.stderr), "no name, and no wrong one"
 
 
 # ---- What was not checked has not succeeded -------------------------------------------------

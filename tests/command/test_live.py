@@ -35,6 +35,13 @@ PROGRAM = r"""
 enum { N = 8192, SIZE = 4096 };
 static char *block[N];
 static void *wait_here(void *unused) { malloc(100); pause(); return unused; }
+static pthread_barrier_t all;
+static void *allocates(void *unused) {
+  for (int i = 0; i < 100; i++) memset(malloc(1000), 1, 1000);
+  pthread_barrier_wait(&all);
+  pause();
+  return unused;
+}
 static void say(const char *what) { printf("%s\n", what); fflush(stdout); }
 int main(void) {
   char line[64];
@@ -44,6 +51,11 @@ int main(void) {
     if (!strcmp(line, "thread\n")) {
       pthread_t thread;
       pthread_create(&thread, NULL, wait_here, NULL);
+    } else if (!strcmp(line, "500\n")) {
+      pthread_t thread;
+      pthread_barrier_init(&all, NULL, 501);
+      for (int i = 0; i < 500; i++) if (pthread_create(&thread, NULL, allocates, NULL)) return 1;
+      pthread_barrier_wait(&all);
     } else if (!strcmp(line, "free\n")) {
       for (int i = 0; i < N; i++) { free(block[i]); block[i] = NULL; }
       char *large = malloc(48 << 20);
@@ -151,6 +163,21 @@ def test_the_figures_are_true(masu, start):
     p = stat(masu, running.pid)["process"]
     assert 16 * MIB <= p["live"] <= 17 * MIB + p["ready_most"]
     assert p["slab_free"] + p["slab_unused"] >= 15 * MIB
+
+
+def test_500_threads(masu, start):
+    """More than a table has rows for: the last row has the rest."""
+    running = start("--live")
+    running.tell("500")
+    figures = stat(masu, running.pid)
+    p, heaps = figures["process"], figures["heap"]
+    assert 501 <= p["heaps"] == len(heaps) - 1 + figures["heap_more"]
+    for name in ("live", "blocks", "slabs"):
+        large = {"live": p["large"], "blocks": p["large_blocks"], "slabs": 0}[name]
+        assert sum(heap[name] for heap in heaps) + large == p[name], name
+    assert p["live"] >= 32 * MIB + 500 * 100 * 1000
+    assert f"and {figures['heap_more']} more\n" in masu("stat", str(running.pid)).stdout
+    assert masu("export", str(running.pid)).stdout.count("masu_heap_live_bytes{") == len(heaps)
 
 
 def test_stat_as_text(masu, start):
