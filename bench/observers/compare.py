@@ -4,7 +4,7 @@
 
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time and peak
 memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round. What
-samples runs a long input as often as there is time, what looks at every allocation a short one, three times. A
+samples runs a long input as often as there is time, the recorder five times, what else looks at every allocation a short one, three times. A
 program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
 each names the functions of one program that keep most.
 """
@@ -70,14 +70,15 @@ class Runner:
             result.missing = {c.name: program.missing for c in self.contenders if c.of}
             return result
         result.missing = {c.name: c.missing for c in self.contenders if c.of and c.missing}
-        self._long(program, result, lambda text, part: tell(text, 0.7 * part))
-        self._short(program, result, lambda text, part: tell(text, 0.7 + 0.3 * part))
+        self._long(program, result, lambda text, part: tell(text, 0.5 * part))
+        self._counted(program, "recorded", self.plan.least_rounds, result, lambda text, part: tell(text, 0.5 + 0.2 * part))
+        self._counted(program, "short", self.plan.short_rounds, result, lambda text, part: tell(text, 0.7 + 0.3 * part))
         return result
 
-    def _taking_part(self, program: Program, long: bool) -> list[Contender]:
+    def _taking_part(self, program: Program, input_: str) -> list[Contender]:
         """Those that observe, and whom they are compared with."""
         able = [c for c in self.contenders if not c.missing and (program.python or not c.python)]
-        observers = [c for c in able if c.of and c.samples == long]
+        observers = [c for c in able if c.of and c.input == input_]
         bases = {c.of for c in observers}
         if without := bases - {c.name for c in able}:
             raise Problem(f"{', '.join(without)} can't run, but those that are compared with it")
@@ -85,7 +86,7 @@ class Runner:
 
     def _long(self, program: Program, result: Measured, tell: Tell) -> None:
         """A warm-up, and as many rounds as there is time."""
-        start, number, taking_part = time.monotonic(), -1, self._taking_part(program, True)
+        start, number, taking_part = time.monotonic(), -1, self._taking_part(program, "long")
         while number < MOST_ROUNDS and any(c.of for c in taking_part):
             used = time.monotonic() - start
             if number >= self.plan.least_rounds and used > self.plan.seconds:
@@ -94,11 +95,11 @@ class Runner:
             self._round(program, "long", number, taking_part, result, lambda text, p=part: tell(text, min(p, 0.99)))
             number += 1
 
-    def _short(self, program: Program, result: Measured, tell: Tell) -> None:
-        taking_part, rounds = self._taking_part(program, False), self.plan.short_rounds
-        for number in range(rounds):
+    def _counted(self, program: Program, input_: str, rounds: int, result: Measured, tell: Tell) -> None:
+        taking_part = self._taking_part(program, input_)
+        for number in range(rounds if any(c.of for c in taking_part) else 0):
             now = [c for c in taking_part if not c.most_rounds or number < c.most_rounds]
-            self._round(program, "short", number, now, result, lambda text, n=number: tell(text, n / rounds))
+            self._round(program, input_, number, now, result, lambda text, n=number: tell(text, n / rounds))
             taking_part = [c for c in taking_part if c.name not in result.missing]
 
     def _round(self, program, length, number, taking_part: list[Contender], result: Measured, tell) -> None:
@@ -108,7 +109,7 @@ class Runner:
         for contender in order:
             tell(f"{program.name}, {length}: {contender.name}")
             try:
-                done = self._once(program, length == "long", contender)
+                done = self._once(program, length != "short", contender)
             except Problem as problem:
                 if not contender.of:
                     raise Problem(f"{program.name} on {contender.name}: {problem}") from None

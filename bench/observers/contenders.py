@@ -33,6 +33,8 @@ class Contender:
     """Which files it leaves there. If it leaves none, it was not on."""
     samples: bool = True
     """Not every allocation: fit for long runs and many rounds."""
+    records: bool = False
+    """Every allocation, but fast enough for long runs: in rounds of its own, as many as an interval takes."""
     helpers: bool = False
     """Starts processes beside the program, whose memory counts."""
     python: bool = False
@@ -41,6 +43,11 @@ class Contender:
     limits: tuple[float, float] = (0.0, 0.0)
     """What it may at most be: of programs that do little but allocate, and of others."""
     missing: str = ""
+
+    @property
+    def input(self) -> str:
+        """Which rounds it takes part in, under the name that these have in the results."""
+        return "recorded" if self.records else "long" if self.samples else "short"
 
     def allocator(self, folder: Path) -> Allocator:
         return Allocator(self.name, self.library, tuple(s.format(folder=folder) for s in self.settings))
@@ -81,7 +88,7 @@ def _ours(folder: Path) -> list[Contender]:
         Contender("masu leaks", "masu", "leak check at the end", library,
                   ("MASU_OPTIONS=leaks", *profile), writes="*.leaks.pb*", samples=False),
         Contender("masu record", "masu", "every call, for masu replay",
-                  prefix=record, writes="*.trace", samples=False, helpers=True, limits=(3.0, 1.2)),
+                  prefix=record, writes="*.trace", samples=False, records=True, helpers=True, limits=(3.0, 1.2)),
     ]  # fmt: skip
     return [replace(c, missing=_why_not_known(library, c)) for c in contenders]
 

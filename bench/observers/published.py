@@ -1,4 +1,4 @@
-"""The committed run as the tables of docs/observers.md.
+"""The committed runs as the tables of docs/observers.md.
 
     bench/observers/published.py           writes them into the page
     bench/observers/published.py --check   exit status 1 when the page has others
@@ -11,36 +11,90 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = ROOT / "bench/results/observers.json"
+sys.path.insert(0, str(ROOT / "bench"))
+
+from observers.results import BROKEN, HELD, OPEN, limits
+
+RESULTS, SOAK = ROOT / "bench/results/observers.json", ROOT / "bench/results/soak.json"
 PAGE = ROOT / "docs/observers.md"
-BEGIN, END = "<!-- bench/observers/published.py -->", "<!-- end -->"
-NONE = "No run is committed yet: `script/bench-observers --publish` makes one and fills this in."
+BEGIN, BEGIN_SOAK, END = "<!-- bench/observers/published.py -->", "<!-- bench/observers/published.py: the soak -->", "<!-- end -->"
+NONE = "No run is committed yet: `script/{} --publish` makes one and fills this in."
 
 
-def publish(content: dict) -> None:
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
-    PAGE.write_text(page(PAGE.read_text(), content))
+def publish(content: dict, results: Path = RESULTS) -> None:
+    """results: RESULTS or SOAK."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    results.write_text(json.dumps(content, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), *committed()))
 
 
-def page(before: str, content: dict | None) -> str:
+def committed() -> list[dict | None]:
+    return [json.loads(path.read_text()) if path.exists() else None for path in (RESULTS, SOAK)]
+
+
+def page(before: str, run: dict | None, soak: dict | None) -> str:
     """That page with these tables in it."""
-    head, rest = before.split(BEGIN)
-    return f"{head}{BEGIN}\n{text(content) if content else NONE}\n{END}{rest.split(END, 1)[1]}"
+    between = _put(before, BEGIN, text(run) if run else NONE.format("bench-observers"))
+    return _put(between, BEGIN_SOAK, soaked(soak) if soak else NONE.format("soak-observers"))
+
+
+def _put(before: str, begin: str, text_: str) -> str:
+    head, rest = before.split(f"{begin}\n")
+    return f"{head}{begin}\n{text_}\n{END}{rest.split(END, 1)[1]}"
 
 
 def text(content: dict) -> str:
-    parts = [_machine(content), _sums(content), _samplers(content), _sites(content), _missing(content)]
+    parts = [_machine(content), _limits(content), _sums(content), _samplers(content), _sites(content), _missing(content)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _machine(content: dict) -> str:
-    machine, versions = content["machine"], content["versions"]
-    return (
-        f"{machine['cpu']}, Linux {machine['kernel']}, {machine['when']}, commit {machine['commit']}; "
-        + ", ".join(f"{name}: {version}" for name, version in versions.items())
-        + "."
-    )
+    machine, versions = content["machine"], content.get("versions", {})
+    where = f"{machine['cpu']}, Linux {machine['kernel']}, {machine['when']}, commit {machine['commit']}"
+    return "; ".join([where, ", ".join(f"{name}: {version}" for name, version in versions.items())][: 1 + bool(versions)]) + "."
+
+
+def _limits(content: dict) -> str:
+    """The worst first, of each with its middle."""
+    lines = []
+    for one in limits(content["rows"]):
+        what = "where little else is done" if one["allocates"] else "other programs"
+        programs = [
+            ", ".join(f"`{row['program']}` {row['time'][0]:.3f}" for row in sorted(one[word], key=lambda row: -row["time"][0]))
+            for word in (HELD, OPEN, BROKEN)
+        ]  # fmt: skip
+        lines.append((f"{one['observer']}, {what}: {one['limit']:.2f}", f"**{one['verdict']}**", *programs))
+    return _table(("limit of time", "", HELD, OPEN, BROKEN), lines) if lines else ""
+
+
+# ---- The soak ----
+
+
+def soaked(content: dict) -> str:
+    lines = []
+    for name, one in content["programs"].items():
+        for row in one["figures"]:
+            off = row.get("off")
+            lines.append((
+                name, NAMES[row["figure"]], _figure(row, "level"), f"{_figure(row, 'growth')}, {_figure(row, 'low')} – {_figure(row, 'high')}",
+                _figure(row, "limit"), f"**{row['verdict']}**", f"{_figure({**off, 'figure': row['figure']}, 'growth')}" if off else "",
+            ))  # fmt: skip
+    days = ", ".join(f"{name} {one['figures'][0]['days']} days" for name, one in content["programs"].items())
+    costs = ", ".join(f"{name} {_ratio(one['cost'])}" for name, one in content["programs"].items())
+    return "\n\n".join([
+        f"{_machine(content)} After the warm-up: {days}. Time with the sampler: {costs}.",
+        _table(("program", "figure", "level", "growth over all days, 95 %", "limit", "", "growth without sampler"), lines),
+    ])  # fmt: skip
+
+
+NAMES = {"resident": "resident memory", "own": "masu's own memory", "profile": "size of the profile", "sites": "call sites in it"}
+
+
+def _figure(row: dict, key: str) -> str:
+    return f"{row[key]:,.0f}" if row["figure"] == "sites" else f"{row[key] / 1024:,.0f} KiB"
+
+
+# ---- Tables ----
 
 
 def _table(headings: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
@@ -110,9 +164,8 @@ def missing(content: dict) -> list[str]:
 
 
 def main() -> None:
-    content = json.loads(RESULTS.read_text()) if RESULTS.exists() else None
     before = PAGE.read_text()
-    now = page(before, content)
+    now = page(before, *committed())
     if sys.argv[1:] == ["--check"]:
         if now != before:
             sys.exit("docs/observers.md: the tables are not those of bench/observers/published.py")

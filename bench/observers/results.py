@@ -15,7 +15,7 @@ HELD, BROKEN, OPEN = "held", "broken", "not clear"
 
 @dataclass
 class Measured:
-    """A program: by input ("long", "short") and contender the rounds' seconds and KiB; or why there are none."""
+    """A program: by input (Contender.input) and contender the rounds' seconds and KiB; or why there are none."""
 
     program: str
     allocates: bool
@@ -45,7 +45,7 @@ def _row(one: Measured, contender: Contender) -> dict:
     row = {"program": one.program, "allocates": one.allocates, "observer": contender.name}
     if contender.name in one.missing:
         return {**row, "missing": one.missing[contender.name]}
-    length = "long" if contender.samples else "short"
+    length = contender.input
     own, base = one.seconds[length][contender.name], one.seconds[length][contender.of]
     kib, base_kib = one.kib[length][contender.name], one.kib[length][contender.of]
     count = min(len(own), len(base))  # rounds that both were in, from the first on
@@ -74,6 +74,18 @@ def verdict(e: statistics.Estimate, limit: float) -> str:
     if e.high <= limit:
         return HELD
     return BROKEN if e.low > limit else OPEN
+
+
+def limits(all_rows: list[dict]) -> list[dict]:
+    """Of each limit the programs by what became of it there, and what became of it in all."""
+    found: dict[tuple[str, bool], dict] = {}
+    for row in all_rows:
+        if "verdict" in row:
+            one = {"observer": row["observer"], "allocates": row["allocates"], "limit": row["limit"], HELD: [], OPEN: [], BROKEN: []}
+            found.setdefault((row["observer"], row["allocates"]), one)[row["verdict"]].append(row)
+    for one in found.values():
+        one["verdict"] = BROKEN if one[BROKEN] else OPEN if one[OPEN] else HELD
+    return list(found.values())
 
 
 def sums(all_rows: list[dict]) -> list[dict]:

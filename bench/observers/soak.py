@@ -1,6 +1,6 @@
 """A day's load in half a minute, day after day, with the heap profiler on: what must not grow does not, and what it costs.
 
-    script/soak-observers [--minutes N] [--only redis,python] [--json FILE]
+    script/soak-observers [--minutes N] [--only redis,python] [--json FILE] [--publish]
 
 redis-server and a service in Python each run twice: with the sampler on, and off. A day has 24 hours, whose load and
 sizes rise and fall; each hour both get the same load, one after the other in random order. Of each hour the time,
@@ -43,7 +43,7 @@ from masu.measuring import statistics
 from masu.measuring.measure import clean_environment
 from masu.messages import Problem
 from masu.pprof import BadProfile, read
-from observers import tables
+from observers import published, tables
 from observers.contenders import Contender
 from observers.running import Redis
 
@@ -275,11 +275,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10, metavar="N", help="for each program (10); at least six days in any case")
     parser.add_argument("--only", default=",".join(PROGRAMS), metavar="PROGRAM,...", help="redis or python")
     parser.add_argument("--json", type=Path, default=Path("build/bench/soak.json"), metavar="FILE")
+    parser.add_argument("--publish", action="store_true", help=f"also as {published.SOAK.name}, and into {published.PAGE.name}")
     parser.add_argument("--load", type=float, default=1, help=argparse.SUPPRESS)  # a part of it, for the tests
     given = parser.parse_args(argv)
     names = [name for name in given.only.split(",") if name]
     if unknown := set(names) - PROGRAMS.keys():
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    if given.publish and (set(names) != PROGRAMS.keys() or given.load != 1):
+        parser.error("--publish is for all of it")
     console, content, steady = tables.console(), {"machine": machine(), "programs": {}}, True
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with tempfile.TemporaryDirectory(prefix="masu-soak-", ignore_cleanup_errors=True) as folder:
@@ -295,6 +298,9 @@ def main(argv: list[str]) -> int:
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(content, indent=1) + "\n")
     console.print(f"figures in {given.json}", style="dim", highlight=False)
+    if given.publish:
+        published.publish(content, published.SOAK)
+        console.print(f"{published.SOAK} and {published.PAGE} are new", style="dim", highlight=False)
     return 0 if steady else 1
 
 

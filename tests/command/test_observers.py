@@ -176,6 +176,27 @@ def test_rounds_are_compared_in_pairs():
     assert row["rounds"] == 5 and row["time"] == pytest.approx([1.02] * 3)
 
 
+def test_a_limit_is_broken_where_one_program_breaks_it():
+    one = [of("a", False, [1.0] * 5, [1.0] * 5), of("b", False, [1.0, 1.2] * 4, [1.0] * 8), of("c", True, [1.0] * 5, [1.0] * 5)]
+    for more, verdict in ([], results.OPEN), ([of("d", False, [1.1] * 5, [1.0] * 5)], results.BROKEN):
+        found = {row["allocates"]: row for row in results.limits(results.rows([*one, *more], [Contender("masu"), HEAP]))}
+        assert found[True]["verdict"] == results.HELD and found[False]["verdict"] == verdict
+        assert [row["program"] for row in found[False][results.BROKEN]] == ["d"] * bool(more)
+
+
+def test_the_recorder_has_rounds_of_its_own(tmp_path):
+    """Five, so that there is an interval, on the long input; the others' are paired with their own."""
+    recorder = Contender("recorder", "system", prefix=("env",), samples=False, records=True, limits=(3.0, 1.2))
+    sampler, tool = Contender("sampler", "system", prefix=("env",)), Contender("tool", "system", prefix=("env",), samples=False)
+    all_ = [Contender("system"), recorder, sampler, tool]
+    runner = compare.Runner(all_, compare.Plan(0.1, 5, 3), tmp_path)
+    found = runner.measured(Program("echo", ("echo", "long"), ("echo", "short")), lambda text, part: None)
+    assert {key: len(times["system"]) for key, times in found.seconds.items()}.items() >= {"recorded": 5, "short": 3}.items()
+    rows = {row["observer"]: row for row in results.rows([found], all_)}
+    assert rows["recorder"]["input"] == "recorded" and rows["recorder"]["rounds"] == 5 and None not in rows["recorder"]["time"]
+    assert rows["sampler"]["input"] == "long" and rows["tool"]["rounds"] == 3
+
+
 def test_sums_and_the_page():
     rows = results.rows(
         [of("a", True, [1.0] * 5, [1.0] * 5), of("b", True, [1.21] * 5, [1.0] * 5), of("c", False, [1.0] * 5, [1.0] * 5)],
@@ -194,12 +215,22 @@ def test_sums_and_the_page():
         "sums": sums,
         "sites": {"truth": ["f", "g"], "named": {"masu heap": {"top": ["g", "f"], "same": 2, "missing": ""}}},
     }
-    page = published.page(f"before\n{published.BEGIN}\nold\n{published.END}\nafter\n", content)
+    empty = f"before\n{published.BEGIN}\nold\n{published.END}\nbetween\n{published.BEGIN_SOAK}\nold\n{published.END}\nafter\n"
+    page = published.page(empty, content, None)
     assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
+    assert "| masu heap, where little else is done: 1.03 | **broken** | `a` 1.000 |  | `b` 1.210 |" in page
+    assert "| masu heap, other programs: 1.01 | **held** | `c` 1.000 |  |  |" in page
+    assert "`script/soak-observers --publish` makes one" in page
     assert "| masu heap: heap profile | masu | 1.100; 1.210 b | 1.000; 1.000 c |" in page
     assert "| `b` | 1.210, 1.210 – 1.210 |" in page and "| masu heap | 2 of 2 | `g`, `f` |" in page
     assert "- other: is not installed" in page
-    assert published.page(page, content) == page
+    assert published.page(page, content, None) == page
+    growth = {"level": 2048, "growth": 10, "low": -1024, "high": 1024, "limit": 100, "days": 12, "verdict": "steady"}
+    figures = [{"figure": "resident", **growth, "off": growth}, {"figure": "sites", **growth, "verdict": "grows"}]
+    soaked = published.page(page, content, {"machine": content["machine"], "programs": {"redis": {"figures": figures, "cost": [1.01, 1.0, 1.02]}}})
+    assert "redis 12 days. Time with the sampler: redis 1.010, 1.000 – 1.020." in soaked
+    assert "| redis | resident memory | 2 KiB | 0 KiB, -1 KiB – 1 KiB | 0 KiB | **steady** | 0 KiB |" in soaked
+    assert "| redis | call sites in it | 2,048 | 10, -1,024 – 1,024 | 100 | **grows** |  |" in soaked
 
 
 def test_the_page_has_the_committed_run():
@@ -303,3 +334,5 @@ def test_a_short_soak(tmp_path):
     assert len(python["hours"]["seconds"]["on"]) == 6 * soak.HOURS and all(math.isfinite(x) for x in python["cost"])
     assert (done.returncode == 0) == all(row["verdict"] == soak.STEADY for row in figures.values())
     assert "days after the warm-up" in done.stdout
+    with pytest.raises(SystemExit):
+        soak.main(["--publish", "--only", "python"])
