@@ -395,6 +395,52 @@ def test_every_case_prints_its_figures(runner, library, case):
     assert set(result.values["masu"]) == {figure.key for figure in case.figures}
 
 
+# A block of more than 9,000 bytes has pages of its own, whose first one malloc writes to: a page fault in every such call.
+FAULTING = r"""
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+void *__libc_malloc(size_t), __libc_free(void *);
+void *malloc(size_t n) {
+  size_t *p = n > 9000 ? mmap(0, n + 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : __libc_malloc(n + 16);
+  *p = n;
+  return p + 2;
+}
+void free(void *p) {
+  size_t *q = (size_t *)p - 2;
+  if (p && *q > 9000)
+    munmap(q, *q + 16);
+  else if (p)
+    __libc_free(q);
+}
+void *calloc(size_t a, size_t b) { return memset(malloc(a * b), 0, a * b); }
+void *realloc(void *p, size_t n) {
+  size_t *q = malloc(n), old = p ? ((size_t *)p)[-2] : 0;
+  if (p)
+    memcpy(q, p, old < n ? old : n);
+  free(p);
+  return q;
+}
+"""
+
+
+def test_calls_that_take_a_page_fault_are_in_the_tail(tmp_path):
+    """One block in ten is such a one here, so that `calls` leaves out a large part."""
+    faulting = Allocator("faulting", compiled(tmp_path, "faulting", FAULTING))
+    usage = measure([session.workloads() / "stackprobe", "latency", "100000"], faulting)
+    found = run.own_figures(usage.output)
+    assert found["fault_groups"] > 0 and usage.status == 0
+    for call in ("malloc", "realloc", "free"):
+        assert found[f"all_{call}"] == found[f"calls_{call}"] + found[f"apart_{call}"]
+        assert found[f"all_{call}_worst_ns"] == max(found[f"calls_{call}_worst_ns"], found[f"apart_{call}_worst_ns"])
+        for group in ("all", "calls", "apart"):
+            parts = [found[f"{group}_{call}_{part}_ns"] for part in ("p50", "p90", "p99", "p999", "p9999", "p99999", "worst")]
+            assert parts == sorted(parts)
+    assert found["apart_malloc"] > found["all_malloc"] / 10 and found["calls_malloc"] > 0
+    judged = {figure.key for case in cases.ALL if case.name == "stackprobe-tail" for figure in case.figures if figure.judged}
+    assert judged == {f"{group}_{call}_p9999_ns" for group in ("all", "calls") for call in ("malloc", "realloc", "free")}
+
+
 def huge_pages(case, name, runner):
     contender = Contender("system", SYSTEM)
     command = runner(contender)._command(case, contender, run._environment(name))

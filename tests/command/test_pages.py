@@ -50,9 +50,13 @@ def pages(compile_program, tmp_path_factory):
     work = "x = [[str(i) for i in range(20000)] for _ in range(10)]"
     run("compare", "-n", "2", "--html", folder / "compare.html", "--", os.path.realpath(sys.executable), "-c", work)
     (folder / "peers.json").write_text("[]")
-    run("bench", "--only", "handover,freed-random90", "--quick", "--seconds", "1", "--html", folder / "bench.html",
+    day = {name: {f"rss_{when}_kib": [2.0] * 5 for when in ("mean", "peak", "end")} for name in ("masu", "system")}
+    curves = {name: [[0.1, 2, 1], [0.2, 3, 1]] for name in day}
+    measured = {"case": "server-day", "command": "server_day curve", "values": day, "curves": curves}
+    (folder / "state.json").write_text(json.dumps({"server-day": measured}))
+    run("bench", "--only", "handover,stackprobe-tail,server-day", "--quick", "--seconds", "1", "--html", folder / "bench.html",
         "--state", folder / "state.json", "--peers", folder)  # fmt: skip
-    return {"report": (folder / "report.html", 8), "compare": (folder / "compare.html", 2), "bench": (folder / "bench.html", 2)}
+    return {"report": (folder / "report.html", 8), "compare": (folder / "compare.html", 2), "bench": (folder / "bench.html", 5)}
 
 
 def shown(browser, page, width):

@@ -45,6 +45,30 @@ def ratios(lines: Sequence[Line]) -> Markup:
     return svg(figure)
 
 
+TAIL_PARTS = {"p50": 0.5, "p90": 0.1, "p99": 1e-2, "p999": 1e-3, "p9999": 1e-4, "p99999": 1e-5}
+"""Quantiles of single calls, by what part of them takes longer."""
+
+
+def tails(name: str, measured: Measured) -> Markup:
+    """How long single calls take, all of them: a plot for each kind of call."""
+    calls = ("malloc", "realloc", "free")
+    figure, plots = plt.subplots(1, len(calls), figsize=(12, 3.6), sharey=True)
+    for call, axes in zip(calls, plots):
+        for contender, values in measured.values.items():
+            if contender == AGAIN:
+                continue
+            ns = [max(statistics.median(values[f"all_{call}_{part}_ns"]), 1) for part in TAIL_PARTS]
+            axes.plot(list(TAIL_PARTS.values()), ns, label=contender, linewidth=2.2 if contender == OURS else 1)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.invert_xaxis()
+        axes.set_title(f"{name}: {call}", loc="left", fontsize=9)
+        axes.set_xlabel("part of the calls that takes longer")
+    plots[0].set_ylabel("ns")
+    plots[-1].legend(fontsize=7, frameon=False)
+    return svg(figure)
+
+
 def curves(name: str, measured: Measured) -> Markup:
     """Resident memory against live bytes."""
     figure, axes = plt.subplots(figsize=(8, 3.2))
@@ -91,5 +115,6 @@ def write(
             median=statistics.median,
             plots={family: ratios(of) for family, of in families.items() if any(line.to_best for line in of)},
             curves=[curves(name, m) for name, m in measured.items() if m.curves],
+            tails=[tails(name, m) for name, m in measured.items() if any("all_malloc_p50_ns" in v for v in m.values.values())],
         )
     )  # fmt: skip
