@@ -58,6 +58,7 @@ int main(int argc, char **argv) {
   threads_run(threads, run);
   double time = seconds_since(start), all = (double)threads * (double)rounds * (double)writes;
   free(first);
+  blocks_check(size, size);
   printf("false_sharing: %s, %zu threads, %zu rounds of %zu writes to %zu bytes: %.3f s, %.2f ns per write\n",
          MODES[mode], threads, rounds, writes, size, time, time * 1e9 / all);
   figure("wall_s", time);

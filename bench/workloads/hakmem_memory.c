@@ -2,7 +2,7 @@
  *
  * Allocates BLOCKS (1,000,000) blocks of SIZE (16) bytes, keeps their addresses in
  * an array, and prints the resident memory. From HAKMEM phase 8.1. Each block
- * carries its number as far as it fits; checked after the figure is taken. */
+ * carries its number as far as it fits, and is filled; checked after the figure is taken. */
 #include "workload.h"
 
 int main(int argc, char **argv) {
@@ -15,11 +15,13 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < blocks; i++) {
     block[i] = got(malloc(size));
     memcpy(block[i], &i, mark);
+    whole_fill(block[i] + mark, size - mark, i);
   }
   long resident = status_kib("VmRSS");
   for (size_t i = 0; i < blocks; i++) {
     if (memcmp(block[i], &i, mark) != 0)
       fail("block %zu was overwritten", i);
+    whole_check(block[i] + mark, size - mark, i);
     free(block[i]);
   }
   free(block);

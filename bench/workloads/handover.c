@@ -1,7 +1,8 @@
 /* handover [BLOCKS] [SIZE]
  *
  * One thread allocates BLOCKS (5,000,000) blocks of SIZE (64) bytes and passes them
- * through a ring of 1,024 places to another, which checks and frees them. */
+ * through a ring of 1,024 places to another, which checks and frees them. At the end
+ * some more are filled and checked whole. */
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -52,6 +53,7 @@ int main(int argc, char **argv) {
   thread_join(producer);
   double time = (double)(now_ns() - start);
   long peak = status_kib("VmHWM");
+  blocks_check(size, size);
   printf("handover: %zu blocks of %zu bytes: %.3f s, %.1f ns per block, peak %ld KiB\n", blocks, size, time * 1e-9,
          time / (double)blocks, peak);
   figure("block_ns", time / (double)blocks);

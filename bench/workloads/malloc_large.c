@@ -2,7 +2,8 @@
  *
  * 20 blocks of 5 to 25 MiB; ROUNDS (1,000) times a random one is freed and another
  * allocated in its place, and one word is written in each of its pages. Each page
- * carries its number and the round, checked before the block is freed. */
+ * carries its number and the round, checked before the block is freed; at the end two
+ * of the smallest are filled. */
 #include "workload.h"
 
 enum { BLOCKS = 20, PAGE = 4096 };
@@ -52,6 +53,7 @@ int main(int argc, char **argv) {
   long resident = status_kib("VmRSS"), peak = status_kib("VmHWM");
   for (size_t i = 0; i < BLOCKS; i++)
     large_drop(i);
+  blocks_check(SMALLEST, SMALLEST);
   printf("malloc_large: %d blocks of 5 to 25 MiB, %zu replaced: %.3f s, %.1f us each, %ld KiB resident for %zu KiB, "
          "peak %ld KiB\n",
          BLOCKS, rounds, time, time * 1e6 / (double)rounds, resident, live / 1024, peak);

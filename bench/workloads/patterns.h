@@ -1,6 +1,7 @@
 /* Pairs of an allocation and its release, in four patterns of what is live. The
  * including file defines ALLOCATE(size) and RELEASE(block, size) before. Each block
- * carries a tag in its first and last byte, checked before it is released. */
+ * carries a tag in its first and last byte, checked before it is released; at the end
+ * some are filled whole. */
 #ifndef PATTERNS_H
 #define PATTERNS_H
 
@@ -74,6 +75,17 @@ static double pattern_seconds(enum pattern pattern, size_t size, size_t pairs) {
   return time;
 }
 
+static void pattern_check(size_t size) {
+  for (size_t i = 0; i < FEW; i++) {
+    slot[i] = got(ALLOCATE(size));
+    whole_fill(slot[i], size, i);
+  }
+  for (size_t i = 0; i < FEW; i++) {
+    whole_check(slot[i], size, i);
+    RELEASE(slot[i], size);
+  }
+}
+
 /* The program: NAME [SIZE] [PATTERN] [PAIRS]. */
 static int patterns_main(const char *name, int argc, char **argv) {
   size_t size = argument(argc, argv, 1, 64, "SIZE");
@@ -84,6 +96,7 @@ static int patterns_main(const char *name, int argc, char **argv) {
   /* As long whatever PAIRS is: what two runs differ by is pairs, and so are their instructions. */
   pattern_seconds((enum pattern)pattern, size, WARM_UP);
   double time = pattern_seconds((enum pattern)pattern, size, pairs);
+  pattern_check(size);
   printf("%s: %zu x %zu bytes, %s: %.3f s, %.2f ns per pair\n", name, pairs, size, PATTERNS[pattern], time,
          time * 1e9 / (double)pairs);
   figure("pair_ns", time * 1e9 / (double)pairs);

@@ -3,8 +3,9 @@
  * STEPS (10,000,000) steps over 14,000 slots. Each step picks a slot: an empty one
  * gets 1 to 10,000 bytes; a full one is resized to 1 to 10,000 bytes or freed, with
  * probability 1/2 each. From "malloc/free is slow" (stackprobe), whose point is the
- * tail: `latency` times every call of 4,000,000 steps and prints that instead. First
- * and last byte of each block carry its slot, checked whenever it is resized or freed.
+ * tail: `latency` times every call and prints that instead. First and last byte of each
+ * block carry its slot, checked whenever it is resized or freed; at the end some are
+ * filled.
  *
  * For `latency` the calls are made in groups of 8, with nothing else between them. Three
  * lists: `all` calls; `apart`, those of groups during which the thread took a page fault
@@ -294,6 +295,7 @@ int main(int argc, char **argv) {
       block_check(slot[i].block, slot[i].size, i);
       free(slot[i].block);
     }
+  blocks_check(1, LARGEST);
   if (timed) {
     latency_print();
   } else {

@@ -110,6 +110,36 @@ static inline void block_check(const void *block, size_t size, size_t tag) {
     fail("a block of %zu bytes was overwritten", size);
 }
 
+/* All of it carries a tag. */
+static inline void whole_fill(void *block, size_t size, size_t tag) {
+  memset(block, (unsigned char)tag, size);
+}
+
+static inline void whole_check(const void *block, size_t size, size_t tag) {
+  const unsigned char *bytes = (const unsigned char *)block;
+  if (size && (bytes[0] != (unsigned char)tag || memcmp(bytes, bytes + 1, size - 1) != 0))
+    fail("a block of %zu bytes was overwritten", size);
+}
+
+/* After the timed part, and after memory was read: blocks of LOW to HIGH bytes that live
+ * at once, about 1 MiB of them, filled and checked. Marks at the ends of blocks don't show
+ * that they overlap in between, and more than marks would be timed as well. */
+static inline void blocks_check(size_t low, size_t high) {
+  enum { LEAST = 2, MOST = 64, TOGETHER = 1 << 20 };
+  unsigned char *block[MOST];
+  size_t size[MOST], count = TOGETHER / high < LEAST ? LEAST : TOGETHER / high > MOST ? MOST : TOGETHER / high;
+  uint32_t random = random_seed(0);
+  for (size_t i = 0; i < count; i++) {
+    size[i] = random_between(&random, low, high);
+    block[i] = (unsigned char *)got(malloc(size[i]));
+    whole_fill(block[i], size[i], i + 1);
+  }
+  for (size_t i = 0; i < count; i++) {
+    whole_check(block[i], size[i], i + 1);
+    free(block[i]);
+  }
+}
+
 /* Blocks that anyone may free: they carry their size, and a byte in each page, so that
  * all of a block is resident as that of a program which fills it. The seal goes before
  * the block does, so that of two owners of one block the second one fails. */

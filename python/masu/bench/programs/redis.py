@@ -1,8 +1,10 @@
 """A redis server on this process's allocator, and its own benchmark on the system's.
 
 Debian links its redis-server with jemalloc: where no allocator is preloaded, the C library is, so that the server
-runs on the system's. Prints one JSON object: requests per second, and the server's peak memory."""
+runs on the system's. Prints one JSON object: requests per second, the server's peak memory, and a digest of what the
+server answers when it is asked for a thousand values that it was given."""
 
+import hashlib
 import json
 import os
 import socket
@@ -26,6 +28,27 @@ def answers(port):
         return False
 
 
+def values():
+    return [(b"value_of_%d_" % i * 20)[:200] for i in range(1000)]
+
+
+def read_back(port):
+    """A digest of the answers: after the measured part, so that the server's memory is as the load left it."""
+    with socket.create_connection(("127.0.0.1", port), 10) as s, s.makefile("rwb") as stream:
+        for i, value in enumerate(values()):
+            stream.write(b"SET known:%d %s\r\n" % (i, value))
+        stream.flush()
+        digest = hashlib.sha256()
+        for _ in values():
+            digest.update(stream.readline())
+        for i in range(len(values())):
+            stream.write(b"GET known:%d\r\n" % i)
+        stream.flush()
+        for _ in values():
+            digest.update(stream.readline() + stream.readline())
+    return digest.hexdigest()[:16]
+
+
 def main():
     port = free_port()
     on_ours = {**os.environ, "LD_PRELOAD": os.environ.get("LD_PRELOAD", "libc.so.6")}
@@ -44,11 +67,14 @@ def main():
             rows = subprocess.run(words, env=clean, capture_output=True, text=True, check=True).stdout.splitlines()
             rates = [float(row.split(",")[1].strip('"')) for row in rows[1:]]
             status = open(f"/proc/{server.pid}/status").read()
+            digest = read_back(port)
         finally:
             server.terminate()
             server.wait()
     peak = int(status.split("VmHWM:")[1].split()[0])
-    print(json.dumps({"requests_per_s": len(rates) / sum(1 / r for r in rates), "server_peak_kib": peak}))
+    rate = len(rates) / sum(1 / r for r in rates)
+    print(json.dumps({"requests_per_s": rate, "server_peak_kib": peak, "digest": digest}))
 
 
-main()
+if __name__ == "__main__":
+    main()
