@@ -212,7 +212,7 @@ CASE = cases.Case("it", "family", ("it", "10"), (cases.ns("pair_ns"),))
 
 def said(values, missing=(), case=CASE):
     """The summary and the lines of a run of one case, of which this was measured."""
-    contenders = [Contender(name, Allocator(name)) for name in (*values, *missing)]
+    contenders = [Contender(name, Allocator(name), floor=name == "least") for name in (*values, *missing)]
     measured = run.Measured(case.name, case.text, {name: {"pair_ns": list(v)} for name, v in values.items()}, missing=dict(missing))
     lines = report.lines([(case, case.name)], {case.name: measured}, contenders)
     return report.summary(lines, None), lines
@@ -234,13 +234,71 @@ def test_to_fail_is_worse(name):
     values = {"masu": [1] * 5, "masu-again": [1] * 5, "system": [2] * 5}
     del values[name]
     summary, _ = said(values, missing={name: "signal 11"})
-    assert (summary.cases, summary.best, summary.worse) == (1, 0, 1)
+    assert (summary.figures, summary.best, summary.worse, summary.cases, summary.good_cases) == (1, 0, 1, 1, 0)
     assert summary.failed == {"it": "signal 11"}
 
 
 def test_a_program_that_is_not_there_is_nobodys_failure():
     summary, _ = said({}, missing=dict.fromkeys(("masu", "masu-again", "system"), "it is not installed"))
-    assert summary.cases == 0 and not summary.failed
+    assert summary.figures == 0 and not summary.failed
+
+
+def test_too_few_rounds_are_not_judged():
+    summary, (line,) = said({"masu": [2, 2], "masu-again": [2, 2], "system": [1, 1]})
+    assert (line.verdict, summary.figures, summary.even, summary.open, summary.cases) == ("open", 0, 0, 1, 0)
+    assert summary.worst == [line] and summary.mean == 2
+
+
+def test_the_summary_of_two_cases():
+    time, memory = cases.ns("pair_ns"), cases.kib("rss_kib")
+    first = cases.Case("first", "family", ("first",), (time, memory))
+    second = cases.Case("second", "family", ("second",), (time,))
+    values = {"first": {"masu": {"pair_ns": [4] * 5, "rss_kib": [1] * 5}, "one": {"pair_ns": [1] * 5, "rss_kib": [2] * 5},
+                        "other": {"pair_ns": [2] * 5, "rss_kib": [3] * 5}},
+              "second": {"masu": {"pair_ns": [1] * 5}, "one": {"pair_ns": [2] * 5}, "other": {"pair_ns": [3] * 5}}}  # fmt: skip
+    measured = {name: run.Measured(name, name, of) for name, of in values.items()}
+    contenders = [Contender(name, Allocator(name)) for name in ("masu", "one", "other")]
+    lines = report.lines([(first, "first"), (second, "second")], measured, contenders)
+    summary = report.summary(lines, None)
+    assert (summary.figures, summary.best, summary.even, summary.worse) == (3, 2, 0, 1)
+    assert (summary.cases, summary.best_cases, summary.good_cases) == (2, 1, 1)
+    assert (summary.mean, summary.mean_time, summary.mean_memory) == pytest.approx((1, 2**0.5, 0.5))
+    assert [(line.case, line.figure.key, line.best) for line in summary.worst] == [
+        ("first", "pair_ns", "one"), ("first", "rss_kib", "one"), ("second", "pair_ns", "one")]  # fmt: skip
+
+
+def test_the_summary_comes_first():
+    summary, lines = said({"masu": [1] * 5, "masu-again": [1] * 5, "system": [2] * 5})
+    console = Console(file=io.StringIO(), width=200)
+    report.tell(lines, summary, [], console)
+    out = console.file.getvalue()
+    assert out.startswith("masu is best in 1 of 1 figures") and "to the best" in out.partition("The five worst")[2]
+
+
+SCATTERED, FEW = [10, 11, 12, 13, 14], [20, 20]
+
+
+@pytest.mark.parametrize(
+    ("ours", "kind", "saved", "named"),
+    [
+        (SCATTERED, "best", (0.9, 0.8, 0.95), True),
+        (SCATTERED, "best", (0.9, 0.8, 1.05), False),  # the intervals overlap
+        (SCATTERED, "best", (1.5, 1.4, 1.6), False),  # it got better
+        (SCATTERED, "floor", (1.8, 1.7, 1.9), True),
+        (SCATTERED, "floor", (2.4, 2, 2.5), False),
+        (FEW, "best", (1.7, None, None), True),
+        (FEW, "best", (1.9, None, None), False),
+    ],
+)
+def test_worse_is_what_lies_outside_of_both_intervals(ours, kind, saved, named):
+    count = len(ours)
+    _, lines = said({"masu": ours, "masu-again": ours, "other": [10] * count, "system": [30] * count, "least": [5] * count})
+    median, low, high = saved
+    row = {"case": "it", "figure": "pair_ns", "ratio_to": kind, "of": "before", "median": median, "low": low, "high": high}
+    before = {"machine": {}, "commands": {"it": "it 10"}, "rows": [row]}
+    got_worse = report.summary(lines, before).got_worse
+    assert len(got_worse) == named
+    assert not named or f" of {'other' if kind == 'best' else 'floor'}, was {median:.2f} of before" in got_worse[0]
 
 
 def test_masu_that_fails_is_named_and_ends_with_1(bench, tmp_path):
@@ -503,11 +561,82 @@ def test_huge_pages_are_off_when_they_are_said_to_be(runner):
 
 
 def test_what_uses_huge_pages_is_measured_without():
-    memory = replace(CASE, figures=(run.Figure("peak_rss_kib", "KiB", memory=True),))
-    for case, kib, more in ((memory, 64 << 10, 1), (memory, 63 << 10, 0), (CASE, 64 << 10, 0)):
+    """Whatever its figures are."""
+    for kib, more in ((32 << 10, 1), (31 << 10, 0)):
         done = {"it": run.Measured("it", counted={"masu": {}, "peer": {"sampled_huge_kib": kib}})}
-        assert len(list(run.variants([case], True, done))) == 1 + more
-        assert len(list(run.variants([case], False, done))) == len(list(run.variants([case], True, {}))) == 1
+        assert len(list(run.variants([CASE], True, done))) == 1 + more
+        assert len(list(run.variants([CASE], False, done))) == len(list(run.variants([CASE], True, {}))) == 1
+
+
+# ---- Rounds ----
+
+
+@pytest.fixture
+def rounds(runner, monkeypatch):
+    """rounds(figure of contender and round, ...) gives what was run: the names round by round, the warm-up first if there is one."""
+
+    def play(figure, case=CASE, name="it", contenders=("masu", "masu-again", "system", "other"), **plan):
+        ran = []
+
+        def once(self, case, name, contender, result, *, warm_up=False):
+            ran.append(contender.name)
+            if not warm_up:
+                values = result.values.setdefault(contender.name, {}).setdefault("pair_ns", [])
+                values.append(figure(contender.name, len(values)))
+
+        monkeypatch.setattr(run.Runner, "_once", once)
+        made = runner(*(Contender(c, Allocator(c)) for c in contenders), **{"seconds_a_case": 600, **plan})
+        made.order.seed(1)
+        result = made._case(case, name, lambda *_: None)
+        return [ran[i : i + len(contenders)] for i in range(0, len(ran), len(contenders))], result.rounds
+
+    return play
+
+
+def alike(name, number):
+    return 10.0
+
+
+def scattered(name, number):
+    return 10.0 + (7 * number + len(name)) % 5
+
+
+def test_each_round_has_every_allocator_in_an_order_of_its_own(rounds):
+    ran, _ = rounds(scattered, most_rounds=20)
+    assert {tuple(sorted(names)) for names in ran} == {("masu", "masu-again", "other", "system")}
+    assert {names[0] for names in ran} == {"masu", "masu-again", "other", "system"}
+    assert len({tuple(names) for names in ran}) > 10
+
+
+@pytest.mark.parametrize(
+    ("figure", "plan", "count"),
+    [
+        (alike, {}, 5),  # tight as soon as there is an interval
+        (scattered, {"most_rounds": 9}, 9),
+        (scattered, {"seconds_a_case": 1e-9}, 5),  # time is up, but fewer have no interval
+    ],
+)
+def test_rounds_end_when_it_is_tight_or_time_is_up(rounds, figure, plan, count):
+    ran, measured = rounds(figure, **plan)
+    assert (len(ran), measured) == (1 + count, count)  # with the warm-up
+
+
+def test_another_masu_is_a_rival_whose_ratio_has_to_be_tight(rounds):
+    def figure(name, number):
+        return {"masu": 10, "masu-again": 10, "system": 30}.get(name) or 5.0 + number % 3
+
+    assert rounds(figure, contenders=("masu", "masu-again", "system", "masu-old"), most_rounds=8)[1] == 8
+
+
+def test_a_quick_run_has_a_row_of_each_family():
+    quick = session.chosen("", True)
+    assert {c.family for c in quick} == {c.family for c in cases.ALL}
+    freed = next(c for c in quick if c.family == "memory over time")
+    assert freed.rounds == 2 and freed.command == freed.short and session.chosen(freed.name, False)[0].rounds == 5
+
+
+def test_cases_of_so_many_rounds_have_those_and_no_warm_up(rounds):
+    assert [len(rounds(alike, case=replace(CASE, rounds=2))[0]), len(rounds(alike, name="it, huge pages off")[0])] == [2, 5]
 
 
 PROGRAM = cases.Case("it", "real programs", ("sh", "-c", 'echo "$LD_PRELOAD"'), (cases.STEADY,), program=True)

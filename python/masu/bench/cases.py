@@ -32,7 +32,9 @@ class Case:
     quick: bool = False
     """One case of each family makes up the quick run,"""
     short: tuple[str, ...] = ()
-    """with this instead of the command where that takes long."""
+    """with this instead of the command where that takes long,"""
+    short_rounds: int = 0
+    """and so many rounds of it where most of its time is waiting."""
     floor: bool = False
     """Can the least-work library run it? It never gives memory back."""
     instructions: bool = False
@@ -226,7 +228,7 @@ def _memory() -> list[Case]:
             cases.append(
                 Case("-".join(("freed", mode, *threaded)), "memory over time",
                      ("fragmentation", mode, "1024", "2", *threaded), after, short=("fragmentation", mode, "256", "1", *threaded),
-                     no_huge=True, rounds=2)
+                     short_rounds=2, quick=mode == "random90" and not threaded, no_huge=True, rounds=5)
             )  # fmt: skip
     cases.append(
         Case("server-day", "memory over time", ("server_day", "curve"),

@@ -30,7 +30,7 @@ def ratios(lines: Sequence[Line]) -> Markup:
     figure, axes = plt.subplots(figsize=(8, 0.6 + 0.2 * len(there)))
     for y, line in enumerate(reversed(there)):
         e = line.to_best
-        colour = {"best": "#1a7f37", "worse": "#c0392b", "even": "#777777"}[line.verdict]
+        colour = {"best": "#1a7f37", "worse": "#c0392b", "even": "#777777", "open": "#bbbbbb"}[line.verdict]
         low, high = (e.low, e.high) if e.has_interval else (e.median, e.median)
         axes.plot([low, high], [y, y], color=colour, linewidth=2)
         axes.plot(e.median, y, "o", color=colour, markersize=4)

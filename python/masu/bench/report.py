@@ -51,11 +51,13 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """`best`, `worse`, or `even`: the interval says which; without one it is even. To fail is worse."""
+        """`best`, `even` or `worse`: the interval says which; without one it is `open`. To fail is worse."""
         if self.failed:
             return "worse"
         if not self.to_best:
             return ""
+        if not self.to_best.has_interval:
+            return "open"
         return "best" if self.to_best.high < 1 else "worse" if self.to_best.low > 1 else "even"
 
 
@@ -163,10 +165,19 @@ def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured
 
 @dataclass(frozen=True)
 class Summary:
-    cases: int
+    figures: int
+    """Those that were judged: best, even or worse."""
     best: int
     even: int
     worse: int
+    open: int
+    """Those of too few rounds for an interval: in the means and among the worst, but not judged."""
+    cases: int
+    """Those that have a judged figure; with huge pages off they count once more."""
+    best_cases: int
+    """In which masu is best in every judged figure,"""
+    good_cases: int
+    """or best or even."""
     mean: float
     """Geometric mean of the ratios to the best of each case."""
     mean_time: float
@@ -189,9 +200,16 @@ def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
     apart = [line.noise.median for line in js if line.noise and line.noise.median > 0]
     commands = before.get("commands", {}) if before else {}
     same = {line.case for line in js if line.command and line.command == commands.get(line.case)}
+    verdicts: dict[str, set[str]] = {}
+    for line in js:
+        if line.verdict != "open":
+            verdicts.setdefault(line.case, set()).add(line.verdict)
     return Summary(
-        len(js),
-        *(sum(line.verdict == v for line in js) for v in ("best", "even", "worse")),
+        sum(line.verdict != "open" for line in js),
+        *(sum(line.verdict == v for line in js) for v in ("best", "even", "worse", "open")),
+        len(verdicts),
+        sum(found == {"best"} for found in verdicts.values()),
+        sum("worse" not in found for found in verdicts.values()),
         geometric_mean([r for _, r in ratios]),
         geometric_mean([r for line, r in ratios if not line.figure.memory]),
         geometric_mean([r for line, r in ratios if line.figure.memory]),
@@ -204,22 +222,34 @@ def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
     )  # fmt: skip
 
 
+MUCH = 1.1
+"""A ratio that is worse by so much is named where there are too few rounds for intervals."""
+
+
 def _worse_than(comparable: Sequence[Line], before: dict) -> Iterator[str]:
     """Ratios that are worse than in a saved run, outside both intervals."""
     old = {(r["case"], r["figure"], r["ratio_to"]): r for r in before["rows"] if "ratio_to" in r}
     for line in comparable:
         for kind, of, e in (("best", line.best, line.to_best), ("floor", "floor", line.to_floor)):
             was = old.get((line.case, line.figure.key, kind))
-            if e and was and was["high"] is not None and e.low > was["high"]:
+            if e and was and _is_worse(e, was):
                 yield f"{line.case}, {line.figure.key}: {e.median:.2f} of {of}, was {was['median']:.2f} of {was['of']}"
+
+
+def _is_worse(e: Estimate, was: dict) -> bool:
+    if e.has_interval and was["high"] is not None:
+        return e.low > was["high"]
+    return e.median > MUCH * was["median"]
 
 
 # ---- For terminals ----
 
 
-def _ratio(e: Estimate | None) -> Text:
+def _ratio(e: Estimate | None, verdict: str = "") -> Text:
     if not e:
         return Text("–", "dim")
+    if verdict == "open":
+        return Text(f"{e.median:.2f}").append(" not judged", "dim")
     style = "green" if e.high < 1 else "red" if e.low > 1 else ""
     return Text(f"{e.median:.2f}", style).append(f" {e.low:.2f}–{e.high:.2f}" if e.has_interval else "", "dim")
 
@@ -244,13 +274,13 @@ def table(all_lines: Sequence[Line]) -> Table:
             line.case, line.figure.key.removesuffix("_kib").removesuffix("_ns").removesuffix("_s"),
             shown(ours.median, line.figure.unit) if ours else Text(line.missing.get(OURS, "–"), "red"),
             Text(f"{shown(best.median, line.figure.unit)} {line.best}") if best else "–",
-            _ratio(line.to_best), _ratio(line.to_system), _ratio(line.to_floor), _ratio(line.noise),
+            _ratio(line.to_best, line.verdict), _ratio(line.to_system), _ratio(line.to_floor), _ratio(line.noise),
         )  # fmt: skip
     return t
 
 
 def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender], console: Console) -> None:
-    console.print(table(all_lines))
+    _tell_summary(s, console)
     for c in contenders:
         if c.missing:
             console.print(Text.assemble(("missing", "yellow"), f" {c.name}: {c.missing}"))
@@ -259,10 +289,16 @@ def tell(all_lines: Sequence[Line], s: Summary, contenders: Sequence[Contender],
         for name, reason in line.missing.items():
             if name not in absent:
                 console.print(Text.assemble(("missing", "yellow"), f" {line.case}, {name}: {reason}"))
+    console.print(table(all_lines))
+
+
+def _tell_summary(s: Summary, console: Console) -> None:
     for case, why in s.failed.items():
         console.print(Text.assemble(("masu failed", "bold red"), f" in {case}: {why}"))
     console.print(
-        f"masu is best in {s.best} of {s.cases} figures, even with the best in {s.even}, worse in {s.worse}.\n"
+        f"masu is best in {s.best} of {s.figures} figures, even with the best in {s.even}, worse in {s.worse}"
+        f"{f'; {s.open} have too few rounds to be judged' if s.open else ''}.\n"
+        f"Of {s.cases} cases it is best in every figure in {s.best_cases}, best or even in {s.good_cases}.\n"
         f"Geometric mean against the best of each case: {s.mean:.2f} "
         f"(time {s.mean_time:.2f}, memory {s.mean_memory:.2f}); masu against itself {s.noise:.2f}.",
         highlight=False,

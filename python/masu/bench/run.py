@@ -36,8 +36,8 @@ TIGHT = 0.02
 """Half of the interval of the ratio to the best: tight enough."""
 
 HUGE_OFF = "huge pages off"
-MUCH_HUGE_KIB = 64 << 10
-"""So much in huge pages, on any allocator: then the memory of a case is measured without them as well."""
+MUCH_HUGE_KIB = 32 << 10
+"""So much in huge pages, on any allocator: then a case is measured without them as well."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ def variants(cases: Sequence[Case], huge_off: bool, done: dict[str, Measured]) -
     """Each case, and once more without huge pages where they matter: the case says so, or what was counted of it."""
     for case in cases:
         yield case, case.name
-        if huge_off and (case.no_huge or case.name in done and _much_huge(case, done[case.name])):
+        if huge_off and (case.no_huge or case.name in done and _much_huge(done[case.name])):
             yield case, f"{case.name}, {HUGE_OFF}"
 
 
-def _much_huge(case: Case, measured: Measured) -> bool:
+def _much_huge(measured: Measured) -> bool:
     most = max((found.get("sampled_huge_kib", 0) for found in measured.counted.values()), default=0)
-    return most >= MUCH_HUGE_KIB and any(figure.memory for figure in case.figures)
+    return most >= MUCH_HUGE_KIB
 
 
 def bundled() -> Path:
@@ -295,7 +295,7 @@ def tight(case: Case, measured: Measured) -> bool:
     """Is masu's ratio to the best of the others known well enough, in each judged figure?"""
     if OURS not in measured.values:
         return True
-    others = [name for name in measured.values if not name.startswith(OURS)]
+    others = [name for name in measured.values if name not in (OURS, AGAIN)]
     for figure in case.figures:
         best = best_of(figure, measured, others)
         if figure.judged and best:

@@ -14,8 +14,8 @@ from masu.measuring.rounds import wide
 from masu.messages import Problem
 
 HERE = Path(__file__).resolve().parent
-QUICK = Plan(seconds_a_case=15, least_rounds=5, most_rounds=8)
-FULL = Plan(seconds_a_case=45, count=True)
+QUICK = Plan(seconds_a_case=10, least_rounds=5, most_rounds=8)
+FULL = Plan(seconds_a_case=20, count=True)
 
 
 def list_cases() -> None:
@@ -39,7 +39,7 @@ def chosen(only: str, quick: bool) -> list[cases.Case]:
     if not quick:
         return found
     found = found if wanted else [c for c in found if c.quick]
-    return [replace(c, command=c.short or c.command) for c in found]
+    return [replace(c, command=c.short or c.command, rounds=c.short_rounds or c.rounds) for c in found]
 
 
 def workloads() -> Path:
