@@ -21,7 +21,7 @@ pytest.importorskip("scipy")
 from rich.console import Console  # noqa: E402
 
 from masu import installed  # noqa: E402
-from masu.bench import cases, counted, report, run, session  # noqa: E402
+from masu.bench import allocators, cases, counted, hit_path, report, run, session  # noqa: E402
 from masu.bench.allocators import Contender  # noqa: E402
 from masu.measuring.measure import SYSTEM, Allocator, measure  # noqa: E402
 
@@ -155,7 +155,7 @@ def test_an_unknown_case_gets_the_nearest_name(bench):
     assert result.returncode == 125 and "stackprobe" in result.stderr and content is None
 
 
-def test_one_case(bench, tmp_path):
+def test_one_case(bench, library, tmp_path):
     result, content = bench("--only", "handover", "--quick", "--seconds", "1")
     assert result.returncode == 0, result.stderr
     rows = [r for r in content["rows"] if r["figure"] == "block_ns"]
@@ -164,8 +164,10 @@ def test_one_case(bench, tmp_path):
     assert all(r["low"] <= r["median"] <= r["high"] and r["rounds"] >= 5 for r in medians.values())
     assert any(r.get("ratio_to") == "best" and r["of"] == "system" for r in rows)
     assert content["commands"] == {"handover": "handover"}
+    assert content["plan"] == {"quick": True, "seconds_a_case": 1, "least_rounds": 5, "most_rounds": 8, "count": False}
+    assert content["took_s"] > 1 and content["library"]["sha256"] == hashlib.sha256(Path(library).read_bytes()).hexdigest()
     page = (tmp_path / "r.html").read_text()
-    assert "handover" in page and "<svg" in page
+    assert "handover" in page and "<svg" in page and "quick, 5 to 8 rounds, 1 s a case" in page
     assert not (tmp_path / "state.json").exists()
 
 
@@ -202,6 +204,18 @@ def test_what_is_counted(bench, tmp_path):
         assert found[name, "sampled_rss_kib"]["median"] >= found[name, "sampled_pss_kib"]["median"] > 100
     assert found
     assert content["not counted"] == {}
+
+
+def test_another_library_has_the_commit_of_its_own_checkout(library, tmp_path):
+    other = tmp_path / "libmasu.so"
+    shutil.copyfile(library, other)
+    git = ["git", "-C", tmp_path, "-c", "user.name=it", "-c", "user.email=it@localhost"]
+    for words in (["init", "-q"], ["add", "-f", "libmasu.so"], ["commit", "-q", "-m", "it"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert report.machine(other)["commit"] == commit
+    (tmp_path / "made").mkdir()
+    assert {c.version for c in allocators.found(other, None, (), tmp_path / "made")[:2]} == {str(other)}
 
 
 # ---- What a run says ----
@@ -681,6 +695,26 @@ void *realloc(void *p, unsigned long n) {
   return new;
 }
 """
+
+
+def test_what_is_inlined_has_no_instructions_outside_of_the_program(runner, monkeypatch):
+    monkeypatch.setattr(counted, "memory", lambda *_: {})
+    monkeypatch.setattr(counted, "system_calls", lambda *_: {})
+    monkeypatch.setattr(counted, "instructions", lambda *_: 20.0)
+    pairs = next(c for c in cases.ALL if c.name == "pairs-live1")
+    result = run.Measured("pairs-live1")
+    for name in ("masu", "inline"):
+        contender = Contender(name, Allocator(name))
+        runner(contender)._count(pairs, pairs.name, contender, result)
+    assert {name: "instructions" in found for name, found in result.counted.items()} == {"masu": True, "inline": False}
+
+
+@pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump")
+def test_the_hit_path_is_disassembled(library, tmp_path):
+    text = "void *malloc(unsigned long n) { return (void *)n; }\nvoid other(void);\nvoid free(void *p) { other(); *(int *)p = 1; }\n"
+    short = compiled(tmp_path, "short", text)
+    assert hit_path.lengths(short) == {"malloc": 2}  # a move and a return; free has a call
+    assert {name: 5 < length < most for (name, length), most in zip(hit_path.lengths(Path(library)).items(), (15, 21))} == {"malloc": True, "free": True}
 
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind")

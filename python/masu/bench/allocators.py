@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from masu import installed
+from masu.library import library_path
 from masu.measuring.answers import why_not
 from masu.measuring.measure import SYSTEM, Allocator
 from masu.messages import Problem
@@ -39,7 +40,7 @@ def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Pat
     """masu twice, the system's, those that script/peers built or else the installed ones, and those given as NAME=LIBRARY."""
     again = folder / "masu-again.so"
     shutil.copyfile(library, again)
-    version = importlib.metadata.version("masu")
+    version = importlib.metadata.version("masu") if library == library_path().resolve() else f"{library}"
     contenders = [
         Contender(OURS, Allocator(OURS, library), version),
         Contender(AGAIN, Allocator(AGAIN, again), version),

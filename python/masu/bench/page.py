@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from masu.bench.allocators import AGAIN, OURS, Contender
-from masu.bench.report import Line, Summary, shown
+from masu.bench.report import Line, Summary, facts, shown
 from masu.bench.run import Measured
 from masu.measuring.plots import plt, svg
 from masu.pages import render
@@ -101,7 +101,7 @@ def write(
     summary: Summary,
     contenders: Sequence[Contender],
     measured: dict[str, Measured],
-    machine: dict[str, str],
+    about: dict,
 ) -> None:
     families: dict[str, list[Line]] = {}
     for line in lines:
@@ -110,9 +110,10 @@ def write(
     path.write_text(
         render(
             "bench.html",
-            lines=lines, families=families, summary=summary, contenders=contenders, names=names, machine=machine,
-            measured=measured, relative=_relative, colour=_colour, shown=shown, ours=OURS,
+            lines=lines, families=families, summary=summary, contenders=contenders, names=names,
+            facts=facts(about), hit_path=about["hit path"], measured=measured, relative=_relative, colour=_colour, shown=shown, ours=OURS,
             median=statistics.median,
+            pairs={name: m.counted for name, m in measured.items() if any("instructions" in c for c in m.counted.values())},
             plots={family: ratios(of) for family, of in families.items() if any(line.to_best for line in of)},
             curves=[curves(name, m) for name, m in measured.items() if m.curves],
             tails=[tails(name, m) for name, m in measured.items() if any("all_malloc_p50_ns" in v for v in m.values.values())],

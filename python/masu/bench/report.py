@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -111,43 +113,84 @@ def rows(all_lines: Sequence[Line]) -> Iterator[dict]:
 
 
 def counted_rows(measured: dict[str, Measured]) -> Iterator[dict]:
-    """Counted once: exact, or of one run."""
+    """Counted once, so there is no interval."""
     for case, m in measured.items():
         for name, figures in m.counted.items():
             for key, value in figures.items():
                 unit = "KiB" if key.endswith("_kib") else ""
-                yield {"case": case, "figure": key, "unit": unit, "allocator": name, "median": value, "low": value,
-                       "high": value, "rounds": 1}  # fmt: skip
+                yield {"case": case, "figure": key, "unit": unit, "allocator": name, "median": value, "low": None,
+                       "high": None, "rounds": 1}  # fmt: skip
 
 
-def machine() -> dict[str, str]:
-    def of_cpuinfo(key: str) -> str:
-        for text in Path("/proc/cpuinfo").read_text().splitlines():
+def _said(*command: str, folder: Path | None = None) -> str:
+    """The first line of what it prints; '' without one."""
+    try:
+        run = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError:  # it isn't there
+        return ""
+    return next(iter(run.stdout.strip().splitlines()), "") if run.returncode == 0 else ""
+
+
+def machine(library: Path | None = None) -> dict[str, str]:
+    """What was measured, and where; `library`: the commit is that of the checkout in which it lies."""
+
+    def of(file: str, key: str) -> str:
+        for text in Path(file).read_text().splitlines():
             if text.startswith(key):
                 return text.split(":", 1)[1].strip()
         return "unknown"
 
     huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    try:
-        here = Path(__file__).resolve().parent
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False
-        ).stdout.strip()
-    except OSError:  # no git
-        commit = ""
+    folder = (library or Path(__file__).resolve()).parent
     return {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit or "unknown",
-        "cpu": f"{of_cpuinfo('model name')}, {len(os.sched_getaffinity(0))} cores",
+        "commit": _said("git", "describe", "--always", "--dirty", folder=folder) or "unknown",
+        "cpu": f"{of('/proc/cpuinfo', 'model name')}, {len(os.sched_getaffinity(0))} cores",
+        "memory": of("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "libc": " ".join(platform.libc_ver()),
+        "compiler": _said("cc", "--version") or "none",
         "huge pages": huge.read_text().strip() if huge.exists() else "none",
+        "pinning": "by taskset" if shutil.which("taskset") else "none: taskset is not installed",
     }
 
 
-def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured: dict[str, Measured]) -> dict:
+def measured_library(library: Path) -> dict[str, str]:
+    """Which file: its path, from here where it lies below, and its digest."""
+    here = Path.cwd()
+    path = library.relative_to(here) if library.is_relative_to(here) else library
+    return {"library": str(path), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}
+
+
+def versions(cases: Sequence[Case]) -> dict[str, str]:
+    """Of the machine's programs that are measured."""
+    names = {name: None for case in cases if case.program for name in (case.command[0], case.starts) if name}
+    return {Path(name).name: _said(name, "-v" if "lua" in name else "--version") for name in names if shutil.which(name)}
+
+
+def took(measured: dict[str, Measured]) -> float:
+    """Seconds, of all parts of a run that was interrupted."""
+    return sum(m.took_s for m in measured.values())
+
+
+def facts(about: dict) -> dict[str, str]:
+    """What the page says first."""
+    plan = about["plan"]
+    rounds = f"{plan['least_rounds']} to {plan['most_rounds']} rounds, {plan['seconds_a_case']:g} s a case"
+    minutes = about["took_s"] / 60
     return {
-        "machine": machine(),
+        **about["machine"], **about["library"],
+        "plan": f"{'quick' if plan['quick'] else 'full'}, {rounds}",
+        "took": f"{minutes // 60:.0f} h {minutes % 60:.0f} min" if minutes >= 60 else f"{minutes:.1f} min",
+        **about["programs"],
+    }  # fmt: skip
+
+
+def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured: dict[str, Measured], about: dict) -> dict:
+    return {
+        **about,
         "allocators": {c.name: c.version or c.missing for c in contenders},
         "rows": [*rows(all_lines), *counted_rows(measured)],
         "commands": {line.case: line.command for line in all_lines if line.command},

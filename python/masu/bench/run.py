@@ -35,6 +35,9 @@ from masu.messages import Problem
 TIGHT = 0.02
 """Half of the interval of the ratio to the best: tight enough."""
 
+TIMED = 0.6
+"""Of a case's time, about, where it is also counted."""
+
 HUGE_OFF = "huge pages off"
 MUCH_HUGE_KIB = 32 << 10
 """So much in huge pages, on any allocator: then a case is measured without them as well."""
@@ -70,6 +73,7 @@ class Measured:
     curves: dict[str, list[list[float]]] = field(default_factory=dict)
     """Samples of the last round: time, resident, live."""
     answers: dict[str, Answers] = field(default_factory=dict)
+    took_s: float = 0
 
     @property
     def rounds(self) -> int:
@@ -121,13 +125,16 @@ class Runner:
             TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} cases"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        # Cases differ fifty-fold: what the last half minute was like says little of the rest.
+        with Progress(*columns, console=self.console, transient=True, speed_estimate_period=24 * 3600) as progress:
             task = progress.add_task("", total=0)
             for index, (case, name) in enumerate(todo()):
                 progress.update(task, total=index + len(list(todo())))  # what is counted may add to it
+                start = time.monotonic()
                 done[name] = self._case(
                     case, name, lambda said, part, at=index: progress.update(task, description=said, completed=at + part)
                 )
+                done[name].took_s = time.monotonic() - start
                 write_state(state, done)
         return done
 
@@ -150,6 +157,7 @@ class Runner:
         least = min(self.plan.least_rounds, most)
         warm = case.rounds or name.endswith(HUGE_OFF)  # the same program ran just before
         start, round_ = time.monotonic(), 0 if warm else -1
+        counts = self.plan.count and not name.endswith(HUGE_OFF)
 
         def leave_out(contender: str, why: str) -> None:
             result.missing[contender] = why
@@ -159,7 +167,9 @@ class Runner:
         while running and round_ < most:
             for contender in self.order.sample(running, len(running)):
                 used = time.monotonic() - start
-                tell(f"{name}: {contender.name}", min(0.99, max(used / self.plan.seconds_a_case, (round_ + 1) / most)))
+                both = min(used / self.plan.seconds_a_case, (round_ + 1) / least)
+                part = min(0.99, max(both, (round_ + 1) / most))
+                tell(f"{name}: {contender.name}", part * (TIMED if counts else 1))
                 try:
                     self._once(case, name, contender, result, warm_up=round_ < 0)
                 except Problem as problem:
@@ -171,11 +181,10 @@ class Runner:
         for wrong, why in differing(result.answers, SYSTEM.name).items():
             leave_out(wrong, why)
         running = [contender for contender in running if contender.name not in result.missing]
-        if self.plan.count and not name.endswith(HUGE_OFF):
-            for contender in running:
-                if contender.name != AGAIN:
-                    tell(f"{name}: counting {contender.name}", 0.99)
-                    self._count(case, name, contender, result)
+        for index, contender in enumerate(running):
+            if counts and contender.name != AGAIN:
+                tell(f"{name}: counting {contender.name}", TIMED + (1 - TIMED) * index / len(running))
+                self._count(case, name, contender, result)
         return result
 
     def _plan(self, case: Case) -> None:
@@ -207,7 +216,9 @@ class Runner:
             command = self._command(bare, contender, environment)
             found["instructions"] = counted.instructions(command, allocator, environment)
 
-        for count in (memory, system_calls, *([instructions] if case.instructions else [])):
+        # malloc and free that are compiled into the program are not outside of it.
+        counted_outside = case.instructions and contender.name != INLINE
+        for count in (memory, system_calls, *([instructions] if counted_outside else [])):
             try:
                 count()
             except Problem as problem:

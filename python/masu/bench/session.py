@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from masu.bench import allocators, cases, page, report
+from masu.bench import allocators, cases, hit_path, page, report
 from masu.bench.run import HUGE_OFF, Measured, Plan, Runner, read_state, variants
 from masu.measuring.rounds import wide
 from masu.messages import Problem
@@ -85,13 +85,26 @@ def run(
     lines = report.lines(list(variants(picked, plan.count, measured)), measured, found)
     summary = report.summary(lines, before)
     report.tell(lines, summary, found, console)
-    content = report.as_json(lines, found, measured)
+    about = {
+        "machine": report.machine(library),
+        "library": report.measured_library(library),
+        "programs": report.versions(picked),
+        "plan": {"quick": quick, **vars(plan)},
+        "took_s": report.took(measured),
+        "hit path": _hit_paths(found) if plan.count and any(c.instructions for c in picked) else {},
+    }
     if json_file:
-        report.write_json(json_file, content)
+        report.write_json(json_file, report.as_json(lines, found, measured, about))
     if html_file:
-        page.write(html_file, lines, summary, found, measured, content["machine"])
+        page.write(html_file, lines, summary, found, measured, about)
     state.unlink(missing_ok=True)
     return summary
+
+
+def _hit_paths(found: list[allocators.Contender]) -> dict[str, dict[str, int]]:
+    """Of masu and of the floor: in others a way without a call may be one that only refuses."""
+    libraries = {c.name: c.allocator.library for c in found if c.name in (allocators.OURS, allocators.LEAST) and c.allocator}
+    return {name: hit_path.lengths(library) for name, library in libraries.items()}
 
 
 def _saved(file: Path) -> dict:
