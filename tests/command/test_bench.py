@@ -468,6 +468,23 @@ def test_peers_that_are_missing_and_the_floor(bench, tmp_path, peers):
     assert all(r["of"] != "least" for r in content["rows"] if r.get("ratio_to") == "best")
 
 
+def test_peers_that_cannot_be_built_or_were_not_asked_for_are_missing(tmp_path):
+    """script/peers in a checkout of its own, where there is nothing to install."""
+    for path in ("script/peers", "bench/peers/versions", "bench/peers/answers.c", "bench/floors/least.c"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    (tmp_path / "script/bootstrap").write_text("#!/bin/sh\n")
+    (tmp_path / "script/bootstrap").chmod(0o755)
+    crate = tmp_path / "build/peers/sources/snmalloc-sys-0.7.6.crate"
+    crate.parent.mkdir(parents=True)
+    crate.write_text("another than the one of the versions")
+    subprocess.run([tmp_path / "script/peers", "least", "snmalloc"], check=True, capture_output=True)
+    found = {entry.pop("name"): entry for entry in json.loads((tmp_path / "build/peers/peers.json").read_text())}
+    assert Path(found["least"]["library"]).is_file()
+    assert "is not the one of" in found["snmalloc"]["missing"]
+    assert found["jemalloc"] == {"missing": "not built: script/peers jemalloc"} and len(found) == 9
+
+
 def test_without_peers_it_takes_the_installed_ones(masu, tmp_path):
     files = ("--json", tmp_path / "r.json", "--state", tmp_path / "state.json")
     result = masu("bench", "--only", "kmalloc-round", "--quick", "--seconds", "1", *map(str, files), timeout=300)
