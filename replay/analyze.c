@@ -38,6 +38,8 @@ typedef struct size_figures {
 
 /* ---- Sites ---- */
 
+enum { PILES = 32 }; /* threads whose numbers differ by as much count as one */
+
 typedef struct site {
   uint32_t stack; /* 0: of the size */
   uint64_t size;
@@ -49,11 +51,16 @@ typedef struct site {
   uint64_t live_most, blocks_most;
   uint64_t handed; /* freed by another thread */
   uint64_t runs;   /* of frees with nothing taken between */
-  uint64_t lifo;   /* freed: the one taken last */
-  uint64_t last;   /* address taken last */
+  uint64_t lifo;   /* freed: the youngest that its thread had of the site */
   bool giving;
   double life_ns;
+  uint32_t top[PILES]; /* the youngest live block, by thread; slots count from 1 */
 } site;
+
+/* A live block between those that its thread took at the site after and before it. */
+typedef struct in_pile {
+  uint32_t above, below;
+} in_pile;
 
 /* ---- What one reading counts ---- */
 
@@ -72,6 +79,8 @@ typedef struct tally {
   uint64_t handed[THREADS][THREADS];
   site *sites;
   size_t site_count, site_room; /* open addressing, a power of two */
+  in_pile *piled;               /* by slot */
+  size_t piled_room;
   point points[POINTS];
   size_t point_count;
   uint64_t point_step; /* calls between two points */
@@ -158,6 +167,32 @@ static void count_gone(tally *t, site *s, uint64_t n) {
   t->blocks--;
 }
 
+static uint32_t *top_of(site *s, const object *o) { return &s->top[o->born_thread % PILES]; }
+
+static void put_on_pile(tally *t, site *s, const object *o) {
+  if (o->slot >= t->piled_room) {
+    t->piled_room = 2 * (o->slot + 1ul);
+    t->piled = must(realloc(t->piled, t->piled_room * sizeof *t->piled));
+  }
+  uint32_t *top = top_of(s, o);
+  t->piled[o->slot] = (in_pile){.below = *top};
+  if (*top)
+    t->piled[*top - 1].above = o->slot + 1;
+  *top = o->slot + 1;
+}
+
+/* True: it lay on top. */
+static bool take_off_pile(tally *t, site *s, const object *o) {
+  in_pile p = t->piled[o->slot];
+  if (p.below)
+    t->piled[p.below - 1].above = p.above;
+  if (p.above)
+    t->piled[p.above - 1].below = p.below;
+  else
+    *top_of(s, o) = p.below;
+  return !p.above;
+}
+
 static void take(tally *t, const object *o, uint64_t n) {
   size_figures *f = &t->size[index_of_size(n)];
   site *s = site_of(t, o, n);
@@ -171,8 +206,8 @@ static void take(tally *t, const object *o, uint64_t n) {
   s->of_usual += n == s->usual;
   s->least = n < s->least ? n : s->least;
   s->most = n > s->most ? n : s->most;
-  s->last = o->address;
   s->giving = false;
+  put_on_pile(t, s, o);
   count_live(t, s, n);
 }
 
@@ -188,7 +223,7 @@ static void give(tally *t, const object *o, uint32_t thread, uint64_t ns) {
   s->life_ns += (double)life;
   s->runs += !s->giving;
   s->giving = true;
-  s->lifo += s->last == o->address;
+  s->lifo += take_off_pile(t, s, o);
   count_gone(t, s, o->size);
 }
 
@@ -197,7 +232,11 @@ static void resize(tally *t, const object *o, uint64_t n) {
   site *s = site_of(t, o, o->size);
   s->resized++;
   count_gone(t, s, o->size);
+  if (!o->stack)
+    take_off_pile(t, s, o);
   s = site_of(t, o, n);
+  if (!o->stack)
+    put_on_pile(t, s, o);
   s->taken += !s->taken; /* is one that counts */
   s->most = n > s->most ? n : s->most;
   count_live(t, s, n);

@@ -124,7 +124,7 @@ def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
             return Gain(site, form, why, max(0.0, pair_ns - floor_ns) * 1e-9 * f["taken"])
 
         if f["handed"] <= 0.01 * f["given"] and f["lifo"] >= 0.9 * f["given"] and f["life_ns"] < 1e6:
-            found.append(gain("scope", SCOPE_NS, f"the block taken last is freed first, after {life}"))
+            found.append(gain("scope", SCOPE_NS, f"of those that are there the youngest is freed first, after {life}"))
         elif f["handed"] <= 0.01 * f["given"] and site.run >= 32:
             found.append(gain("arena", ARENA_NS, f"they die together, {site.run:,.0f} at a time"))
         elif site.one_size >= 0.95:

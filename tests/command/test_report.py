@@ -24,11 +24,12 @@ __attribute__((noinline)) void *one_large(void) { void *p = malloc(8 << 20); KEP
     f"__attribute__((noinline)) void busy_{n}(void) {{ for (int i = 0; i < 30; i++) {{ void *p = malloc({n + 1}); KEPT(p); free(p); }} }}\n"
     for n in range(BUSY)
 ) + r"""
-enum { POOL = 3000, ROUNDS = 20, ARENA = 500, HANDED = 2000 };
-static void *pool[POOL], *arena[ARENA], *handed[HANDED];
+enum { POOL = 3000, ROUNDS = 20, ARENA = 500, HANDED = 2000, DEPTH = 10 };
+static void *pool[POOL], *arena[ARENA], *handed[HANDED], *frame[DEPTH];
 __attribute__((noinline)) void *from_pool(void) { void *p = malloc(48); KEPT(p); return p; }
 __attribute__((noinline)) void *from_arena(int i) { void *p = malloc(16 + i % 200); KEPT(p); return p; }
 __attribute__((noinline)) void *from_scope(int i) { void *p = malloc(1000 + i % 7 * 100); KEPT(p); return p; }
+__attribute__((noinline)) void *from_frames(int i) { void *p = malloc(20 + i * 37); KEPT(p); return p; }
 __attribute__((noinline)) void *for_another(void) { void *p = malloc(300); KEPT(p); return p; }
 static void *give(void *unused) { for (int i = 0; i < HANDED; i++) free(handed[i]); return unused; }
 int main(void) {
@@ -41,6 +42,10 @@ int main(void) {
     for (int i = 0; i < ARENA; i++) free(arena[i]);
   }
   for (int i = 0; i < 3000; i++) free(from_scope(i));
+  for (int r = 0; r < 300; r++) {
+    for (int i = 0; i < DEPTH; i++) frame[i] = from_frames(i);
+    for (int i = DEPTH; i--;) free(frame[i]);
+  }
   for (int i = 0; i < HANDED; i++) handed[i] = for_another();
   pthread_t thread;
   if (pthread_create(&thread, NULL, give, NULL)) return 1;
@@ -81,6 +86,7 @@ def test_sites_that_would_gain_by_a_form_are_named(pages):
     assert "arena" in row(page, "from_arena")
     assert "500 at a time" in row(page, "from_arena")
     assert "scope" in row(page, "from_scope")
+    assert "scope" in row(page, "from_frames")
     assert "shared" in row(page, "for_another")
 
 

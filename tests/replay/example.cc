@@ -3,6 +3,9 @@
 //
 // trace_example FILE cycles: one whose threads were created in ways that no program can create
 // them in, as a damaged trace may have it. Who waits for such a creation waits for ever.
+//
+// trace_example FILE scopes: two threads in turn, each takes ten blocks of mixed sizes at one call site and frees them
+// from the last to the first; at another from the first to the last.
 #include <cstdio>
 #include <map>
 #include <random>
@@ -31,6 +34,31 @@ Spool cycles() {
   spool.add(4, {creates(41, 3), taken(43, 0x4000, 10)});
   spool.add(5, {creates(50, 5), taken(51, 0x5000, 10)});   // itself
   spool.add(6, {taken(60, 0x6000, 10)});                   // twice
+  return spool;
+}
+
+Spool scopes() {
+  constexpr unsigned ROUNDS = 10, DEPTH = 10;
+  constexpr uint32_t IN_TURN = 1, IN_ORDER = 2; // call sites
+  std::vector<Record> of[2];
+  uint64_t now = 1000;
+  auto round = [&](uint32_t site) {
+    auto address = [](uint64_t t, uint64_t i) { return 0x1000 * (t + 1) + 64 * i; };
+    for (unsigned i = 0; i < DEPTH; i++)
+      for (unsigned t = 0; t < 2; t++) {
+        of[t].push_back(taken(now += 10, address(t, i), 16 + 7 * i));
+        of[t].back().stack = site;
+      }
+    for (unsigned i = 0; i < DEPTH; i++)
+      for (unsigned t = 0; t < 2; t++)
+        of[t].push_back(given(now += 10, address(t, site == IN_TURN ? DEPTH - 1 - i : i)));
+  };
+  for (unsigned n = 0; n < ROUNDS; n++) {
+    round(IN_TURN);
+    round(IN_ORDER);
+  }
+  Spool spool;
+  spool.add(0, of[0]).add(1, of[1]);
   return spool;
 }
 
@@ -94,7 +122,8 @@ Spool busy() {
 int main(int argc, char **argv) {
   if (argc < 2)
     return 2;
-  std::string data = (argc == 3 ? cycles() : busy()).data;
+  std::string what = argc == 3 ? argv[2] : "";
+  std::string data = (what == "cycles" ? cycles() : what == "scopes" ? scopes() : busy()).data;
   FILE *file = fopen(argv[1], "wb");
   return !(file && fwrite(data.data(), data.size(), 1, file) == 1 && fclose(file) == 0);
 }
