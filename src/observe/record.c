@@ -36,7 +36,7 @@ static __thread struct {
   uint32_t number;
   uint32_t depth; /* records being written */
   uint32_t rounds; /* of destructors so far */
-  bool quiet;      /* what it allocates is the recorder's own */
+  bool capturing; /* a call stack */
   writer level[LEVELS];
 } mine;
 
@@ -163,10 +163,8 @@ static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
 static void join_thread(uint32_t process) {
   mine.process = process;
   mine.number = add_relaxed(&here->threads, 1);
-  mine.quiet = true; /* may allocate */
   if (has_end_key)
-    pthread_setspecific(end_key, &mine);
-  mine.quiet = false;
+    pthread_setspecific(end_key, &mine); /* may allocate, which is recorded as the release will be */
 }
 
 static bool begin_anew(writer *w, unsigned level, uint64_t since) {
@@ -192,15 +190,13 @@ static COLD bool renew(writer *w, unsigned level, uint64_t since) {
 
 /* ---- Records ---- */
 
-/* A place to write a record of at most `room` bytes to, of the time `since` (0: now); NULL:
+/* A place to write a record of at most `room` bytes to, on this level, of the time `since` (0: now); NULL:
  * not recorded. */
-static ALWAYS_INLINE writer *record_begin(size_t room, uint64_t since) {
-  if (UNLIKELY(!here || mine.quiet))
-    return NULL;
-  unsigned level = mine.depth;
-  if (UNLIKELY(level == LEVELS)) {
+static ALWAYS_INLINE writer *record_at(unsigned level, size_t room, uint64_t since) {
+  if (UNLIKELY(level >= LEVELS)) {
     if (here->head)
       add_relaxed(&here->head->dropped, 1);
+    mine.depth = level;
     return NULL;
   }
   mine.depth = level + 1;
@@ -213,6 +209,10 @@ static ALWAYS_INLINE writer *record_begin(size_t room, uint64_t since) {
     return NULL;
   }
   return w;
+}
+
+static ALWAYS_INLINE writer *record_begin(size_t room) {
+  return UNLIKELY(!here) ? NULL : record_at(mine.depth, room, 0);
 }
 
 static ALWAYS_INLINE void record_commit(writer *w, uint8_t *at) {
@@ -232,7 +232,7 @@ enum { STACKS = 1 << 20 };
 static atomic_u64 *stacks_seen;
 
 static void write_stack(uint32_t number, const uintptr_t *frame, size_t count) {
-  writer *w = record_begin(TRACE_RECORD_MOST, 0);
+  writer *w = record_begin(TRACE_RECORD_MOST);
   if (!w)
     return;
   uint8_t *at = trace_put_head(w->at, &w->state, TRACE_STACK, w->state.time, 0);
@@ -247,12 +247,12 @@ static void write_stack(uint32_t number, const uintptr_t *frame, size_t count) {
 /* The number of the caller's stack; 0: not wanted, or no more fit. */
 static NOINLINE uint32_t stack_number(void) {
   uintptr_t frame[TRACE_FRAMES];
-  if (!here || mine.quiet || mine.depth)
+  if (!here || mine.capturing || mine.depth)
     return 0;
   int saved = errno;
-  mine.quiet = true; /* the unwinder may allocate */
+  mine.capturing = true; /* the unwinder may allocate: that has no stack, nor has what a signal handler does meanwhile */
   size_t count = stack_capture(frame, TRACE_FRAMES);
-  mine.quiet = false;
+  mine.capturing = false;
   errno = saved;
   if (!count)
     return 0;
@@ -275,7 +275,7 @@ static ALWAYS_INLINE uint32_t stack_here(void) { return UNLIKELY(with_stacks) ? 
 
 static NOINLINE void write_taken(trace_kind kind, size_t align, size_t size, const void *p) {
   uint32_t stack = stack_here();
-  writer *w = record_begin(PLAIN_MOST, 0);
+  writer *w = record_begin(PLAIN_MOST);
   if (w) {
     uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), stack);
     if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
@@ -287,7 +287,7 @@ static NOINLINE void write_taken(trace_kind kind, size_t align, size_t size, con
 
 static NOINLINE void write_given(trace_kind kind, size_t size, const void *p) {
   uint32_t stack = stack_here();
-  writer *w = record_begin(PLAIN_MOST, 0);
+  writer *w = record_begin(PLAIN_MOST);
   if (w) {
     uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), stack);
     at = trace_put_address(at, &w->state, (uintptr_t)p);
@@ -297,12 +297,10 @@ static NOINLINE void write_given(trace_kind kind, size_t size, const void *p) {
   }
 }
 
-static NOINLINE void write_resized(uintptr_t old, size_t size, const void *p, uint64_t called) {
-  uint32_t stack = stack_here();
-  writer *w = record_begin(PLAIN_MOST, called);
+static NOINLINE void write_resized(unsigned level, uint32_t stack, uintptr_t old, size_t size, const void *p,
+                                   uint64_t called) {
+  writer *w = record_at(level, PLAIN_MOST, called);
   if (w) {
-    if (called < w->state.time) /* something was recorded meanwhile */
-      called = w->state.time;
     uint64_t returned = record_now(), took = returned > called ? returned - called : 0;
     uint8_t *at = trace_put_head(w->at, &w->state, TRACE_REALLOC, called, stack);
     at = trace_put_address(at, &w->state, old);
@@ -313,7 +311,7 @@ static NOINLINE void write_resized(uintptr_t old, size_t size, const void *p, ui
 }
 
 static void write_thread(trace_kind kind, uint32_t number) {
-  writer *w = record_begin(PLAIN_MOST, 0);
+  writer *w = record_begin(PLAIN_MOST);
   if (w) {
     uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), 0);
     if (kind == TRACE_THREAD_CREATE)
@@ -339,11 +337,20 @@ internal void *recorded_calloc(size_t count, size_t size) {
   return p;
 }
 
+/* A signal handler that comes before the record is written has a level of its own until then: the record's time
+ * is that of the call, and the handler may get the memory that the call gave back. */
 internal void *recorded_realloc(void *p, size_t size) {
-  uint64_t called = here ? record_now() : 0;
+  if (UNLIKELY(!here))
+    return masu_realloc(p, size);
+  uint32_t stack = stack_here();
+  unsigned level = mine.depth;
+  mine.depth = level + 1;
+  compiler_fence();
+  uint64_t called = record_now();
   uintptr_t old = (uintptr_t)p;
   void *q = masu_realloc(p, size);
-  write_resized(old, size, q, called);
+  compiler_fence();
+  write_resized(level, stack, old, size, q, called);
   return q;
 }
 
@@ -461,10 +468,8 @@ static start thread_begins(void *handle) {
     mine.process = s.process;
     mine.number = s.number;
     close_blocks(); /* of a signal handler that came before, under a number of its own */
-    mine.quiet = true;
     if (has_end_key)
       pthread_setspecific(end_key, &mine);
-    mine.quiet = false;
     write_thread(TRACE_THREAD_START, 0);
   }
   return s;
@@ -507,11 +512,8 @@ static void thread_ends(void *unused) {
   (void)unused;
   if (mine.depth)
     return;
-  if (++mine.rounds < PTHREAD_DESTRUCTOR_ITERATIONS) {
-    mine.quiet = true;
+  if (++mine.rounds < PTHREAD_DESTRUCTOR_ITERATIONS)
     pthread_setspecific(end_key, &mine);
-    mine.quiet = false;
-  }
   if (mine.rounds == 1)
     write_thread(TRACE_THREAD_END, 0);
   close_blocks();

@@ -52,7 +52,7 @@ typedef struct trace_block {
   uint32_t page;  /* where it lies in its file */
   uint32_t pages;
   uint32_t thread; /* number within the process, from 0 */
-  uint32_t level;  /* 1: records of signal handlers that came in the middle of another */
+  uint32_t level;  /* 1: records of signal handlers that came in the middle of another, or of a realloc */
   uint64_t time;   /* from which the first record's counts */
   atomic_u32 used; /* bytes of whole records behind this header */
   atomic_u32 state;

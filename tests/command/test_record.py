@@ -1,7 +1,6 @@
 """masu record, with real programs: what is recorded, however they end."""
 
 import contextlib
-import json
 import os
 import signal
 import struct
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import MASU, as_in_a_terminal
 
-from masu import replay
+from masu import replay, report
 from masu import trace as traces
 
 PYTHON = os.path.realpath(sys.executable)
@@ -56,12 +55,10 @@ def calls(compile_program):
     return compile_program(CALLS, "-fno-builtin", "-pthread")
 
 
-def summary(masu, trace, *arguments):
-    """What a replay says that the trace holds."""
-    file = trace.parent / "replay.json"
-    result = masu("replay", "-n", "1", "--settle", "0", "--json", file, *arguments, trace)
-    assert result.returncode == 0, result.stderr
-    return json.loads(file.read_text())["summary"]
+def summary(trace, number=None):
+    """What a replay says that the trace holds, of one of its processes."""
+    found = traces.read(trace)
+    return replay.plan(found, found.process(number), trace.parent).summary
 
 
 def recorded(masu, tmp_path, *command, **options):
@@ -92,7 +89,7 @@ def one_line(result, *words):
 def test_every_call_and_the_exit_status(masu, calls, tmp_path):
     trace, result = recorded(masu, tmp_path, calls)
     assert result.returncode == 7  # by _exit
-    s = summary(masu, trace)
+    s = summary(trace)
     kinds = s["by_kind"]
     assert 1000 <= kinds["malloc"] <= 1010
     assert 1000 <= kinds["calloc"] <= 1010
@@ -143,7 +140,7 @@ def test_children_by_fork_and_by_exec_are_processes_of_the_trace(masu, tmp_path)
     known = [int(word.split()[0]) for word in missing.stderr.split("there are")[1].split(",")]
     assert len(known) == 3
     for process in known:
-        assert summary(masu, trace, "--process", str(process))["calls"] > 1000
+        assert summary(trace, process)["calls"] > 1000
 
 
 def test_every_form_of_the_family(masu, compile_program, tmp_path):
@@ -171,7 +168,7 @@ int main(void) {
     )  # fmt: skip
     trace, result = recorded(masu, tmp_path, program)
     assert result.returncode == 0, result.stderr
-    s = summary(masu, trace)
+    s = summary(trace)
     made = {"new": 3000, "new_aligned": 2000, "delete": 4000, "delete_sized": 1000, "aligned_alloc": 1000, "realloc": 1000}
     assert {kind: s["by_kind"][kind] for kind in made} == made
     assert not s["unknown_frees"] and not s["vanished"]
@@ -203,7 +200,7 @@ int main(void) {
     )  # fmt: skip
     trace, result = recorded(masu, tmp_path, program)
     assert result.returncode == 0, result.stderr
-    s = summary(masu, trace)
+    s = summary(trace)
     assert s["threads"] >= 501
     assert s["by_kind"]["malloc"] >= 25000 + 20
     assert s["by_kind"]["waits"] >= 499  # each was joined before the next was created
@@ -214,7 +211,7 @@ def test_stacks(masu, calls, tmp_path):
     trace = tmp_path / "it.trace"
     result = masu("record", "--stacks", "-o", trace, "--", calls)
     assert result.returncode == 7, result.stderr
-    assert summary(masu, trace)["by_kind"]["aligned_alloc"] == 1000
+    assert summary(trace)["by_kind"]["aligned_alloc"] == 1000
 
 
 def test_stacks_of_a_program_that_goes_on_without_its_initial_thread(masu, compile_program, tmp_path):
@@ -249,14 +246,47 @@ int main(void) {
 # ---- Ends of all kinds ----
 
 
-@pytest.mark.parametrize("ending", ["os.abort()", "os.kill(os.getpid(), 9)"])
-def test_what_a_program_did_before_it_died_is_there(masu, tmp_path, ending):
-    program = f"import os; x = [str(i) for i in range(100000)]; {ending}"
-    trace, result = recorded(masu, tmp_path, PYTHON, "-c", program)
-    assert result.returncode in (128 + signal.SIGABRT, 128 + signal.SIGKILL)
-    s = summary(masu, trace)
-    assert s["calls"] > 10000
-    assert not s["ended"]
+FOUR_THREADS = r"""
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { THREADS = 4, N = 50000, LARGER = 7000 };
+static pthread_barrier_t all;
+static void *body(void *number) {
+  for (size_t i = 0; i < N; i++) {
+    void *volatile p = malloc(LARGER + (size_t)number);
+    if (i % 2) free(p);
+  }
+  pthread_barrier_wait(&all);
+  pause();
+  return NULL;
+}
+int main(void) {
+  pthread_t thread;
+  pthread_barrier_init(&all, NULL, THREADS + 1);
+  for (size_t i = 0; i < THREADS; i++)
+    if (pthread_create(&thread, NULL, body, (void *)i)) return 9;
+  pthread_barrier_wait(&all);
+  ENDING;
+  return 9;
+}
+"""
+
+
+@pytest.mark.parametrize(("ending", "status"), [("_exit(3)", 3), ("abort()", 128 + signal.SIGABRT), ("raise(SIGSEGV)", 128 + signal.SIGSEGV),
+                                                ("kill(getpid(), SIGKILL)", 128 + signal.SIGKILL)])  # fmt: skip
+def test_every_call_of_a_program_that_died_is_there(masu, compile_program, tmp_path, ending, status):
+    program = compile_program(FOUR_THREADS, "-fno-builtin", "-pthread", f"-DENDING={ending}")
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == status
+    found = traces.read(trace)
+    s = summary(trace)
+    assert s["by_kind"]["free"] == 4 * 25_000
+    assert not s["unknown_frees"] and not s["vanished"] and not s["bad_blocks"]
+    assert s["ended"] == ending.startswith("_exit")
+    taken = {size: n for size, n, *_ in report.analyse(found, found.main(), tmp_path).data["sizes"]}
+    assert [taken[7000 + thread] for thread in range(4)] == [50_000] * 4
 
 
 def test_ctrl_c_ends_the_program_and_the_trace_is_whole(tmp_path):
@@ -314,7 +344,7 @@ def test_when_both_are_killed_the_spool_files_are_replayed(masu, tmp_path):
         result = masu("replay", "-n", "1", "--settle", "0", given)
         assert result.returncode == 0, result.stderr
         assert "masu record did not end" in " ".join(result.stderr.split())
-    s = summary(masu, trace)
+    s = summary(trace)
     assert s["calls"] > 200000
     assert s["unknown_frees"] < 100 and s["vanished"] == 0
     for file in Path(f"{trace}.spool").iterdir():  # as where all processes had been taken up whole
@@ -392,7 +422,7 @@ def test_what_a_program_leaves_behind_is_recorded_to_its_end(masu, compile_progr
     )
     trace, result = recorded(masu, tmp_path, program)
     assert result.returncode == 0
-    assert summary(masu, trace)["by_kind"]["malloc"] >= 5000
+    assert summary(trace)["by_kind"]["malloc"] >= 5000
 
 
 def test_a_program_sees_what_it_left_end(masu, tmp_path):
@@ -450,7 +480,7 @@ int main(void) {
     )  # fmt: skip
     trace, result = recorded(masu, tmp_path, program)
     assert result.returncode == 0
-    s = summary(masu, trace)
+    s = summary(trace)
     assert s["unknown_frees"] == 0 and s["vanished"] == 0
     assert s["handed_over"] >= 20000
 
@@ -482,7 +512,7 @@ def test_times_are_those_of_the_systems_clock(masu, compile_program, tmp_path):
     result = masu("record", "-o", tmp_path / "t", "--", compile_program(CLOCK, "-fno-builtin"))
     before, after = map(int, result.stdout.split())
     start = traces.read(tmp_path / "t").main().head.start_ns
-    last = start + summary(masu, tmp_path / "t")["duration_ns"]
+    last = start + summary(tmp_path / "t")["duration_ns"]
     assert before - 1e7 < last < after + 1e7
 
 
