@@ -48,8 +48,9 @@ class Spool:
 class Collector:
     """Moves blocks from the spool files into the trace file."""
 
-    def __init__(self, folder: Path, writer: Writer):
-        self.folder, self.writer = folder, writer
+    def __init__(self, folder: Path, writer: Writer, stopped: Callable[[int, int], None]):
+        """stopped is told once of each process whose recording ended before it, and for which errno value."""
+        self.folder, self.writer, self.stopped = folder, writer, stopped
         self.spools: dict[Path, Spool] = {}
         self.numbers = itertools.count()
         self.processes = 0
@@ -78,6 +79,7 @@ class Collector:
         if not head:
             return
         self.processes += spool.head is None
+        stopped = head.stopped and not (spool.head and spool.head.stopped)
         if spool.head is None or last:
             self.writer.frame(PROCESS, spool.number, data[:PAGE])
         spool.head = head
@@ -112,6 +114,8 @@ class Collector:
             spool.maps = _maps_of(head.process) or spool.maps
         for page, count in taken if not last else ():  # some may still write, after Ctrl-C
             _libc.fallocate(file, PUNCH_HOLE, ctypes.c_long(page * PAGE), ctypes.c_long(count * PAGE))
+        if stopped:  # and what was recorded by then has found its place
+            self.stopped(head.process, head.stopped)
 
     def _write(self, spool: Spool, parts: list[bytes]) -> None:
         if parts:
@@ -184,9 +188,11 @@ def record(
     environment: dict[str, str],
     stacks: bool = False,
     left_behind: Callable[[int], None] = lambda count: None,
+    stopped: Callable[[int, int], None] = lambda process, why: None,
+    keep: Callable[[], None] = lambda: None,
 ) -> Recorded:
     """Runs the program to its end and writes its trace, which is known to be writable. Signals are the program's, not
-    ours."""
+    ours. `keep` is called when the program has started, before there is a new trace."""
     spool = Path(f"{output.resolve()}.spool")
     try:
         spool.mkdir(mode=0o700)
@@ -214,7 +220,8 @@ def record(
     with passed_on(start) as program:
         try:
             # Not before: if it hadn't started, the trace of another run would be lost.
-            collector = Collector(spool, Writer(output))
+            keep()
+            collector = Collector(spool, Writer(output), stopped)
             while program.poll() is None:
                 collector.collect()
                 _reap(program.pid)
@@ -229,6 +236,14 @@ def record(
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
         _remove(spool)
     return Recorded(program.returncode, collector.processes, output.stat().st_size)
+
+
+def kept(output: Path) -> Path | None:
+    """Gives the trace that has this name a number, so that it is there yet; None: there is none."""
+    if not output.exists():
+        return None
+    numbered = (output.with_name(f"{output.stem}.{n}{output.suffix}") for n in itertools.count(1))
+    return output.rename(next(path for path in numbered if not path.exists()))
 
 
 def _remove(spool: Path) -> None:

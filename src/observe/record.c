@@ -60,10 +60,10 @@ static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(load_relaxe
 
 /* ---- The file ---- */
 
+/* masu record says it. */
 static void stop(int why) {
   uint32_t none = 0;
-  if (here->head && cas_acq_rel(&here->head->stopped, &none, (uint32_t)why))
-    report("recording of process %d ends here: %s", os_process_id(), strerror(why));
+  cas_acq_rel(&here->head->stopped, &none, (uint32_t)why);
 }
 
 /* Makes the file and its first page. False: it can't be had. */

@@ -113,6 +113,20 @@ def test_a_program_without_reading_the_manual(masu, tmp_path):
         assert word in result.stdout
 
 
+def test_the_trace_of_before_is_kept_under_a_number(masu, script, tmp_path):
+    texts = []
+    for exists in ({"true.trace"}, {"true.trace", "true.1.trace"}, {"true.trace", "true.1.trace", "true.2.trace"}):
+        result = masu("record", "--", "true", cwd=tmp_path, check=True)
+        texts.append(" ".join(result.stderr.split()))
+        assert {path.name for path in tmp_path.iterdir()} == exists
+    starts = [traces.read(tmp_path / name).main().head.start_ns for name in ("true.1.trace", "true.2.trace", "true.trace")]
+    assert starts == sorted(starts)
+    assert "of before" not in texts[0] and "true.trace of before is now true.2.trace" in texts[2]
+    masu("record", "-o", "true.trace", "--", "true", cwd=tmp_path, check=True)  # as it was asked for
+    masu("record", "--", script("#!/no/such/interpreter\n", "true"), cwd=tmp_path)
+    assert len(list(tmp_path.glob("*.trace"))) == 3
+
+
 def test_output_and_input_are_the_programs(masu, tmp_path):
     trace, result = recorded(masu, tmp_path, "cat", input="through\n")
     assert result.stdout == "through\n"
@@ -365,7 +379,14 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(masu, tmp_path):
         program = "x = [str(i) for i in range(3000000)]; print(len(x))"
         result = masu("record", "-o", disk / "it.trace", "--", PYTHON, "-c", program)
         assert result.stdout == "3000000\n"
-        assert "No space left on device" in " ".join(result.stderr.split())
+        (line,) = [line for line in result.stderr.splitlines() if "masu:" in line and "try: masu replay" not in line]
+        assert "No space left on device" in line
+        found = traces.read(disk / "it.trace")
+        s = replay.plan(found, found.main(), tmp_path).summary
+        assert s["calls"] > 10_000 and not s["unknown_frees"] and not s["vanished"] and not s["bad_blocks"]
+        result = masu("replay", "-n", "1", "--settle", "0", disk / "it.trace")
+        assert result.returncode == 0, result.stderr
+        assert "recording ended before the program: No space left" in " ".join(result.stderr.split())
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 

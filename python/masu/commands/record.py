@@ -19,7 +19,7 @@ from masu.program import NotRunnable, environment_at_start, find_or_fail, why_pr
     context_settings={"allow_interspersed_args": False},
     runs=True,
 )
-@click.option("-o", "output", type=click.Path(path_type=Path), help="The trace file; else PROGRAM.trace here.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="The trace file; else PROGRAM.trace here, and one of before gets a number.")
 @click.option("--stacks", is_flag=True, help="Also the call stack of each call (slower, larger).")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -34,12 +34,20 @@ def record(output, stacks: bool, program: str, arguments: tuple) -> None:
     reason = why_preload_fails(path, library)
     if reason:
         fail(f"{reason}: LD_PRELOAD has no effect, nothing would be recorded", MASU_FAILED)
-    output = output or Path(f"{os.path.basename(program)}.trace")
+    own_name, output = not output, output or Path(f"{os.path.basename(program)}.trace")
     writable_or_fail(output)
+
+    def keep() -> None:
+        before = recording.kept(output) if own_name else None
+        if before:
+            say(f"{output} of before is now {before}")
+
     try:
         done = recording.record(
             path, [program, *arguments], output, library, environment=environment_at_start(), stacks=stacks,
             left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),
+            stopped=lambda process, why: warn(f"recording of process {process} ends here: {os.strerror(why)}"),
+            keep=keep,
         )  # fmt: skip
     except NotRunnable as error:
         fail(str(error), error.status)
