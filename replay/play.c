@@ -434,10 +434,12 @@ static void open_plan(const char *path) {
 
 /* An allocator that has its own operators is called by them. */
 static void find_operators(void) {
+#ifndef MASU_NO_OVERRIDE /* else they are the sanitizer's */
   *(void **)&call_new = dlsym(RTLD_DEFAULT, "_Znwm");
   *(void **)&call_new_aligned = dlsym(RTLD_DEFAULT, "_ZnwmSt11align_val_t");
   *(void **)&call_delete = dlsym(RTLD_DEFAULT, "_ZdlPv");
   *(void **)&call_delete_sized = dlsym(RTLD_DEFAULT, "_ZdlPvm");
+#endif
   bool whole = call_new && call_new_aligned && call_delete;
   if (!whole)
     call_new = malloc, call_delete = free;
