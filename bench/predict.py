@@ -55,11 +55,11 @@ def ratios(c: Comparison, label: str) -> dict[str, float]:
     return {n: v / medians[SYSTEM.name] for n, v in medians.items()}
 
 
-def rows(name: str, real: Comparison, predicted_s: dict[str, float], predicted_peak_kib: dict[str, float]) -> list[str]:
+def rows(name: str, real: Comparison, predicted_s: replay.Predicted, predicted_peak_kib: replay.Predicted) -> list[str]:
     """Both figures of a program in which the allocators differ in either."""
     said, differs = [], False
     for label, values in (("wall time", predicted_s), ("peak memory", predicted_peak_kib)):
-        p = {n: v / values[SYSTEM.name] for n, v in values.items()}
+        p = {n: of.median for n, of in replay.predicted_ratios(values).items()}
         r = ratios(real, label)
         least, most = min(r, key=r.__getitem__), max(r, key=r.__getitem__)
         differs |= r[most] / r[least] >= LEAST_DIFFERENCE

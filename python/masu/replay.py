@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from rich.text import Text
 from masu.compare import Comparison, Run, advice, check_ended_well, compare
 from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.measuring.rounds import Row, own_figures, shown
+from masu.measuring.statistics import Estimate, ratio
 from masu.messages import Problem
 from masu.trace import Process, Trace
 
@@ -41,6 +43,13 @@ def program(name: str) -> Path:
     raise Problem(f"{name} is not built; install the package: pip install .")
 
 
+def _resident_to_live(r: Run) -> float:
+    """On average over the replay; not a number where nothing was sampled."""
+    curve = r.own.get("curve", ())
+    live = sum(kib for _, _, kib in curve)
+    return sum(kib for _, kib, _ in curve) / live if live else math.nan
+
+
 def _own(key: str, label: str, unit: str = "", judged: bool = False) -> Row:
     return Row(label, lambda r: float(r.own[key]), unit, judged=judged)
 
@@ -50,6 +59,7 @@ FIGURES = (
     _own("cpu_s", "CPU time", "s"),
     _own("peak_rss_kib", "peak memory", "KiB", judged=True),
     _own("mean_rss_kib", "mean memory", "KiB"),
+    Row("resident : live", _resident_to_live),
     _own("page_faults", "page faults"),
     _own("voluntary_switches", "waits"),
 )
@@ -99,11 +109,11 @@ class Replayed:
     """What the replay takes where no allocator is called."""
     summary: dict
     touch: str
-    predicted_s: dict[str, float]
-    """For each allocator the time that the program itself would take where it was recorded: what it took
-    then, less a recorded replay, plus a replay on that allocator. Empty if that was not measured, and with
+    predicted_s: dict[str, list[float]]
+    """For each allocator, by each round, the time that the program itself would take where it was recorded: what
+    it took then, less a recorded replay, plus the replay on that allocator. Empty if that was not measured, and with
     think time, which holds much of what recording took."""
-    predicted_peak_kib: dict[str, float]
+    predicted_peak_kib: dict[str, list[float]]
     """The same of its peak memory. Empty also where the trace doesn't say what that was."""
     unpredicted: str = ""
     """Why nothing is predicted, if it should have been."""
@@ -140,12 +150,15 @@ def _fitting_touch(made: Plan) -> str:
     return "full" if replayed_s <= made.recorded_s else "first"
 
 
-def _predicted(c: Comparison, made: Plan, words: Sequence[str], null_s: float) -> tuple[dict[str, float], dict[str, float]]:
+Predicted = dict[str, list[float]]
+
+
+def _predicted(c: Comparison, made: Plan, words: Sequence[str], null_s: float) -> tuple[Predicted, Predicted]:
     """Time and peak memory, as in Replayed."""
     replayed_s, replayed_kib = _recorded(made, words, PREDICTION_ROUNDS)
     # What the program does besides its calls, less what the replay does: at worst the program does nothing.
     rest_s = max(made.recorded_s - replayed_s, -null_s)
-    times = {n: rest_s + statistics.median(r.own["wall_s"] for r in runs) for n, runs in c.runs.items() if runs}
+    times = {n: [rest_s + r.own["wall_s"] for r in runs] for n, runs in c.runs.items() if runs}
     if not made.summary["peak_resident"]:
         return times, {}
     rest_kib = made.summary["peak_resident"] / 1024 - replayed_kib
@@ -153,7 +166,7 @@ def _predicted(c: Comparison, made: Plan, words: Sequence[str], null_s: float) -
     def peak(own: dict) -> float:  # where threads ran further ahead than the program's, it is less than nothing
         return max(rest_kib + own["own_rss_kib"], 0) + own["peak_rss_kib"]
 
-    return times, {n: statistics.median(peak(r.own) for r in runs) for n, runs in c.runs.items() if runs}
+    return times, {n: [peak(r.own) for r in runs] for n, runs in c.runs.items() if runs}
 
 
 def _words(made: Plan, touch: str, think: bool) -> list[str]:
@@ -233,9 +246,21 @@ def single_table(r: Replayed) -> Table:
             )  # fmt: skip
             first = False
         t.add_section()
+    for part in (0.25, 0.5, 0.75, 1.0):
+        values = [_resident_to_live_at(own["curve"], part) for own in r.single.values()]
+        if not any(map(math.isnan, values)):
+            when = f"after {part:.0%}" if part < 1 else "at the last"
+            t.add_row("resident : live" if part == 0.25 else "", "", when, *(shown(value, "") for value in values))
+    t.add_section()
     for label, key in (("at the end", "end_rss_kib"), (f"{r.settle_s:g} s later", "later_rss_kib")):
         t.add_row("memory", "", label, *(shown(own[key], "KiB") for own in r.single.values()))
     return t
+
+
+def _resident_to_live_at(curve: Sequence[Sequence[float]], part: float) -> float:
+    """When so much of the time was over: at the last sample by then in which anything was live."""
+    then = [rss / live for seconds, rss, live in curve if live and seconds <= part * curve[-1][0]]
+    return then[-1] if then else math.nan
 
 
 def _point(name: str) -> str:
@@ -246,9 +271,8 @@ def _point(name: str) -> str:
     return f"{digits[:2]}{'.' if digits[2:] else ''}{digits[2:]} %"
 
 
-def described(r: Replayed) -> str:
-    """One line on what was replayed."""
-    s = r.summary
+def described(s: dict) -> str:
+    """One line on what is replayed, by the summary of its plan."""
     parts = [f"{s['calls']:,} calls of {s['threads']} thread{'s' * (s['threads'] != 1)}"]
     parts.append(f"{s['live_peak_bytes'] / 2**20:,.1f} MiB live at most")
     if s["handed_over"]:
@@ -267,6 +291,18 @@ def described(r: Replayed) -> str:
     return "; ".join(parts)
 
 
+OTHERS = 8
+"""So many are named, those with most recorded."""
+
+
+def others(trace: Trace, process: Process) -> str:
+    """The other processes of the trace; empty: there are none."""
+    rest = sorted((p for p in trace.processes if p is not process), key=lambda p: -p.size)
+    named = ", ".join(f"{p.head.process} ({p.name})" for p in rest[:OTHERS])
+    more = f" and {len(rest) - OTHERS} more" if len(rest) > OTHERS else ""
+    return f"The trace has other processes, for --process: {named}{more}" if rest else ""
+
+
 def touched(r: Replayed) -> str:
     return f"Of each block {TOUCHES[r.touch]} written."
 
@@ -276,18 +312,37 @@ def advised(r: Replayed) -> str:
     return f"In the replay: {advice(r.comparison)}"
 
 
+MANY_WAITS = 0.001
+"""Of the calls: in programs with more the predictions were off by most (docs/experiments.md)."""
+
+
+def predicted_ratios(values: Predicted) -> dict[str, Estimate]:
+    """To the system's allocator, with the interval of the rounds: what the program does itself is the same in all."""
+    base = values.get(SYSTEM.name)
+    return {n: ratio(of, base) for n, of in values.items() if n != SYSTEM.name} if base else {}
+
+
 def prediction(r: Replayed) -> list[str]:
     """A line each on time and memory of the program itself, or why there are none; empty where nothing is known."""
     lines = [f"No prediction of the program itself: {r.unpredicted}"] * bool(r.unpredicted)
     for what, values in (("time", r.predicted_s), ("peak memory", r.predicted_peak_kib)):
-        system = values.get(SYSTEM.name)
-        others = sorted((value / system, name) for name, value in values.items() if system and name != SYSTEM.name)
+        others = sorted(predicted_ratios(values).items(), key=lambda item: item[1].median)
         if others:
-            ratios = ", ".join(f"{name} {ratio:.2f}" for ratio, name in others)
+            ratios = ", ".join(f"{n} {of.median:.2f}" + f" ({of.low:.2f}–{of.high:.2f})" * of.has_interval for n, of in others)
             lines.append(f"Predicted {what} of the program, if this machine recorded it, to that on the system's allocator: {ratios}")
+    waits = r.summary["by_kind"]["waits"]
+    if waits > MANY_WAITS * r.summary["calls"] and (r.predicted_s or r.predicted_peak_kib):
+        lines.append(f"Don't rely on that: its threads wait for each other ({waits:,} times). In such programs predictions were off by up to 84 %.")
     return lines
 
 
 def as_json(r: Replayed) -> dict:
-    return {"summary": r.summary, "touch": r.touch, "own_s": r.own_s, "single": r.single, "predicted_s": r.predicted_s,
-            "predicted_peak_kib": r.predicted_peak_kib}  # fmt: skip
+    def medians(values: Predicted) -> dict[str, float]:
+        return {name: statistics.median(of) for name, of in values.items()}
+
+    def ratios(values: Predicted) -> dict[str, list[float]]:
+        return {name: [of.median, of.low, of.high] for name, of in predicted_ratios(values).items()}
+
+    return {"summary": r.summary, "touch": r.touch, "own_s": r.own_s, "single": r.single,
+            "predicted_s": medians(r.predicted_s), "predicted_peak_kib": medians(r.predicted_peak_kib),
+            "predicted_ratio": {"time": ratios(r.predicted_s), "peak memory": ratios(r.predicted_peak_kib)}}  # fmt: skip

@@ -295,7 +295,7 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
     return render(
         "report.html",
         file=trace.path.name, damage=trace.damage, command=" ".join(process.head.command), process=process.head.process, data=data,
-        described=described(replayed), touched=touched(replayed), interruption=interruption(c),
+        described=described(replayed.summary), touched=touched(replayed), interruption=interruption(c),
         advice=sentences(analysis, replayed, options), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
         rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, own_s=replayed.own_s,
         pair_ns=pair_ns(replayed, "masu"),

@@ -1,7 +1,9 @@
 """masu replay, with traces of real programs: what it measures and predicts, and how it ends."""
 
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -99,6 +101,59 @@ def test_the_replay_itself_allocates_nothing_and_thinks_as_long_as_the_program(m
     null, thought = (replay._once(made, [*replay._words(made, "none", think), "null"], SYSTEM).own for think in (False, True))
     assert null["peak_rss_kib"] < 200  # of 20 MB that the program has
     assert null["wall_s"] < 0.2 and 0.38 < thought["wall_s"] < 1
+
+
+def replayed(values, waits=0):
+    summary = {"by_kind": {"waits": waits}, "calls": 10_000}
+    return replay.Replayed(None, {}, 0, 0, summary, "full", values, {})
+
+
+def test_a_prediction_has_an_interval_where_there_are_rounds_enough():
+    (line,) = replay.prediction(replayed({"system": [2.0] * 5, "masu": [1.0, 1.0, 1.0, 1.0, 1.2]}))
+    assert "masu 0.50 (0.50–0.60)" in line
+    (line,) = replay.prediction(replayed({"system": [2.0], "masu": [1.0]}))
+    assert line.endswith("masu 0.50")
+
+
+def test_a_prediction_for_threads_that_wait_for_each_other_says_so():
+    values = {"system": [2.0], "masu": [1.0]}
+    assert len(replay.prediction(replayed(values, waits=10))) == 1
+    *_, caveat = replay.prediction(replayed(values, waits=11))
+    assert "wait for each other (11 times)" in caveat
+    assert replay.prediction(replayed({}, waits=5000)) == []
+
+
+def test_resident_against_live_is_shown_over_time_and_on_average(masu, compile_program, monkeypatch, tmp_path):
+    """At the end every second block is free, and none that is left lies alone on a page."""
+    program = compile_program(
+        "#include <stdlib.h>\nenum { N = 20000 };\nstatic void *p[N];\nint main(void) {\n"
+        "for (int i = 0; i < N; i++) p[i] = malloc(1000);\n"
+        "for (int r = 0; r < 5; r++) for (int i = 1; i < N; i += 2) { free(p[i]); p[i] = r < 4 ? malloc(1000) : NULL; } return 0; }\n",
+        "-fno-builtin",
+    )
+    trace, _ = recorded(masu, tmp_path, program)
+    found = traces.read(trace)
+    monkeypatch.setattr(replay, "_predicted", lambda *_: ({}, {}))
+    said = replay.replay(replay.plan(found, found.main(), tmp_path), [SYSTEM], Console(quiet=True), rounds=1, touch="full", settle_s=0)
+    figure = next(f for f in said.comparison.figures if f.label == "resident : live")
+    assert 1 < said.comparison.values("system", figure)[0] < 1.9
+    assert replay._resident_to_live_at([[0.1, 10, 10], [0.2, 30, 20], [0.3, 40, 0], [0.4, 30, 10]], 0.75) == 1.5
+    console = Console(file=io.StringIO(), width=100)
+    console.print(replay.single_table(said))
+    assert re.search(r"resident : live +after 25% +1", console.file.getvalue())
+
+
+def test_the_other_processes_of_a_trace_are_named(masu, tmp_path):
+    trace, _ = recorded(masu, tmp_path, "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done; exec /bin/ls")
+    file = tmp_path / "it.json"
+    result = masu("replay", "-n", "1", "--settle", "0", "--json", file, trace)
+    assert result.returncode == 0, result.stderr
+    processes = json.loads(file.read_text())["processes"]
+    assert len(processes) == 11
+    text = " ".join(result.stderr.split())
+    line = text.split("The trace has other processes, for --process: ")[1].split(" more")[0]
+    named = [int(word.split()[0]) for word in line.split(" and ")[0].split(", ")]
+    assert len(named) == 8 and set(named) < {p["process"] for p in processes} and line.endswith("and 2")
 
 
 def test_a_folder_with_another_masu_in_it_is_no_hindrance(masu, whole, tmp_path):

@@ -60,10 +60,12 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     if not any(c.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     if json_file:
-        json_file.write_text(json_text({**comparison_json(c), **replaying.as_json(result)}, indent=1) + "\n", encoding="utf-8")
-    others = len(trace.processes) - 1
-    say(f"{process.name}, process {process.head.process}" + (f" of {others + 1} in the trace" if others else "")
-        + f": {replaying.described(result)}")  # fmt: skip
+        processes = [{"process": p.head.process, "name": p.name, "bytes": p.size} for p in trace.processes]
+        said = {**comparison_json(c), **replaying.as_json(result), "processes": processes}
+        json_file.write_text(json_text(said, indent=1) + "\n", encoding="utf-8")
+    say(f"{process.name}, process {process.head.process}: {replaying.described(made.summary)}")
+    if others := replaying.others(trace, process):
+        say(others)
     console.print(table(c, {f.name: f.version for f in usable}))
     if result.single:
         console.print(replaying.single_table(result))
