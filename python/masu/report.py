@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
-from masu.compare import interruption
+from masu.compare import Comparison, interruption
 from masu.measuring.measure import Allocator, clean_environment
 from masu.messages import Problem
 from masu.pages import render
 from masu.replay import Replayed, advised, described, prediction, program, touched
 from masu.symbols import Symbols, mappings
 from masu.trace import Process, Trace
+from masu.tune import DEFAULT, choose_classes, loads, lost
 
 POOL_NS, ARENA_NS, SCOPE_NS = 3.0, 2.0, 3.0
 """What a pair of calls takes by these forms: docs/forms.md."""
@@ -133,9 +134,9 @@ def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
     return sorted(found, key=lambda g: -g.saved_s)
 
 
-def pair_ns(replayed: Replayed, name: str) -> float:
+def pair_ns(replayed: Replayed | None, name: str) -> float:
     """An allocation and a release on that allocator, by the medians; 0: not measured."""
-    calls = replayed.single.get(name, {}).get("calls", {})
+    calls = replayed.single.get(name, {}).get("calls", {}) if replayed else {}
 
     def middle(kinds: Sequence[str]) -> float:
         of = [(calls[k]["p50_ns"], calls[k]["count"]) for k in kinds if k in calls]
@@ -147,15 +148,14 @@ def pair_ns(replayed: Replayed, name: str) -> float:
     )
 
 
-def sentences(analysis: Analysis, replayed: Replayed, options: dict[str, str]) -> list[str]:
+def sentences(analysis: Analysis, replayed: Replayed | None, options: dict[str, str], trace: Path) -> list[str]:
     """The first says which allocator; `options` names the allocators that are masu with options."""
-    said = [advised(replayed), *prediction(replayed)]
-    c = replayed.comparison
-    time, memory = c.figures[0], next(f for f in c.figures if f.label == "peak memory")
+    said = [advised(replayed), *prediction(replayed)] if replayed else []
+    c = replayed.comparison if replayed else Comparison([])
     for name, text in options.items():
         if name not in c.runs or "masu" not in c.runs:
             continue
-        for figure in (time, memory):
+        for figure in (f for f in c.figures if f.label in ("time", "peak memory")):
             r = c.ratio(name, figure, "masu")
             if r.high < 0.97:
                 said.append(f"MASU_OPTIONS={text} brings masu's {figure.label} to {r.median:.2f} of what it is without.")
@@ -166,6 +166,12 @@ def sentences(analysis: Analysis, replayed: Replayed, options: dict[str, str]) -
             f"Of what is live at the peak, masu's size classes add {wastes['masu']:.1%}"
             + (f"; the least is {least} with {wastes[least]:.1%}." if least != "masu" else ", the least of all.")
         )
+    at_peak, on_average = loads(analysis.data)
+    chosen = lost(choose_classes(at_peak, on_average), at_peak)
+    said.append(
+        f"masu tune {trace} would choose other size classes, which add {chosen:.1%} to its blocks up to 32 KiB instead of "
+        f"{lost(DEFAULT, at_peak):.1%}, and tries them and masu's options by replay."
+    )
     return said
 
 
@@ -195,12 +201,15 @@ def thread_names(rows: int, threads: int) -> dict[int, str]:
     return {**named, rows - 1: "others"} if threads > rows else named
 
 
-def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed, versions: dict[str, str], options: dict) -> str:
-    """One file without network."""
+def page(
+    trace: Trace, process: Process, analysis: Analysis, summary: dict, replayed: Replayed | None, versions: dict[str, str], options: dict
+) -> str:
+    """One file without network. replayed None: Ctrl-C came before there was a round."""
     from masu.measuring.plots import plot
     from masu.comparison import cells, ratios
 
-    c, data = replayed.comparison, analysis.data
+    c, data = replayed.comparison if replayed else Comparison([]), analysis.data
+    single = replayed.single if replayed else {}
     names = [name for name, runs in c.runs.items() if runs]
     curves = {name: c.runs[name][-1].own["curve"] for name in names if c.runs[name][-1].own["curve"]}
     width = {name: 2.0 if name == "masu" else 1.0 for name in names}
@@ -213,8 +222,9 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
     def resident(axes) -> None:
         for name, curve in curves.items():
             time, rss, live = zip(*curve)
-            axes.plot(time, [k / 1024 for k in rss], label=name, linewidth=width[name])
-        axes.fill_between(time, [k / 1024 for k in live], color="#dddddd", label="live bytes")
+            (line,) = axes.plot(time, [k / 1024 for k in rss], label=name, linewidth=width[name])
+            axes.plot(time, [k / 1024 for k in live], ":", color=line.get_color(), linewidth=width[name])
+        axes.plot([], [], ":", color="gray", label="dotted: live bytes")
         axes.set_xlabel("seconds of the replay")
         axes.set_ylabel("MiB resident")
         axes.legend(fontsize=8, frameon=False, ncols=2)
@@ -277,12 +287,12 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
 
     def tails(axes) -> None:
         kinds = {}
-        for own in replayed.single.values():
+        for own in single.values():
             for kind, figures in own["calls"].items():
                 kinds[kind] = figures["count"]
         points = ("p50", "p90", "p99", "p999", "p9999", "p99999", "worst")
         most = max(kinds, key=kinds.__getitem__)
-        for name, own in replayed.single.items():
+        for name, own in single.items():
             figures = own["calls"].get(most)
             if figures:
                 axes.plot(points, [max(1, figures[f"{p}_ns"]) for p in points], marker=".", label=name, linewidth=width.get(name, 1))
@@ -295,9 +305,10 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
     return render(
         "report.html",
         file=trace.path.name, damage=trace.damage, command=" ".join(process.head.command), process=process.head.process, data=data,
-        described=described(replayed.summary), touched=touched(replayed), interruption=interruption(c),
-        advice=sentences(analysis, replayed, options), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
-        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, own_s=replayed.own_s,
+        described=described(summary), touched=touched(replayed) if replayed else "",
+        interruption=interruption(c) if replayed else "interrupted before its first round",
+        advice=sentences(analysis, replayed, options, trace.path), gains=gained[:20], sites=most(analysis.sites), names=names, versions=versions,
+        rows=rows, rounds=c.rounds, ratios=ratios(c), failed=c.failed, duration=duration, own_s=replayed.own_s if replayed else 0.0,
         pair_ns=pair_ns(replayed, "masu"),
         plots={
             "Live bytes over time": plot(over_time, 2.6),
@@ -308,7 +319,7 @@ def page(trace: Trace, process: Process, analysis: Analysis, replayed: Replayed,
                 "Lost to size classes, by size": plot(wastes_by_size, 3.2),
             } if analysis.usable else {}),
             "Lifetimes": plot(lifetimes, 2.6),
-            **({"Time of single calls": plot(tails, 3.2)} if replayed.single else {}),
+            **({"Time of single calls": plot(tails, 3.2)} if single else {}),
             **({"From thread to thread": plot(matrix, 4.5)} if len(data["handed"]) > 1 else {}),
         },
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,12 @@ def _by_grains(blocks: dict[int, float]) -> tuple[np.ndarray, np.ndarray]:
             count[grains] += n
             asked[grains] += n * size
     return count, asked
+
+
+def loads(data: dict) -> tuple[dict[int, float], dict[int, float]]:
+    """Live blocks by size, of what trace_analyze says: at the moment of most live bytes, and on average over time."""
+    at_peak = {size: float(max(0, live)) for size, _, _, live in data["sizes"]}
+    return at_peak, {size: live for (size, *_), live in zip(data["sizes"], data["mean_live"])}
 
 
 def choose_classes(*loads: dict[int, float]) -> list[int]:
@@ -121,11 +127,17 @@ class Settings:
         return ", ".join(["other size classes"] * bool(self.classes) + [f"{name}:{value}" for name, value in self.options])
 
 
-def candidates(goal: str, classes: Sequence[int], think: bool) -> list[Settings]:
-    """What is tried. purge_delay counts the program's own time, which passes only with `think`."""
+MANY_THREADS = 8
+"""From so many on it is tried what those that sleep hold ready."""
+
+
+def candidates(goal: str, classes: Sequence[int], think: bool, threads: int) -> list[Settings]:
+    """What is tried. purge_delay counts the program's own time, which passes only with `think`; threads sleep only then."""
     found = [Settings(classes=tuple(classes))] if tuple(classes) != DEFAULT else []
     delays = {"memory": (100, 0), "time": (5000,)}[goal] if think else ()
     found += [Settings(options=(("purge_delay", delay),)) for delay in delays]
+    if goal == "memory" and think and threads >= MANY_THREADS:
+        found.append(Settings(options=(("sleepers", 1),)))
     if goal == "time":
         found.append(Settings(options=(("huge_pages", 16),)))
     return found
@@ -142,7 +154,10 @@ BEFORE = "default"
 class Tuned:
     settings: Settings
     comparison: Comparison | None
-    """Of the default settings and these, in rounds of their own; None: nothing was better."""
+    """Of the default settings and these, in rounds of their own; None: nothing was better, or Ctrl-C came before."""
+    kept: list[tuple[str, Estimate]] = field(default_factory=list)
+    """What proved better, each with its ratio to what there was before it."""
+    interrupted: bool = False
 
 
 def _figure(c: Comparison, label: str) -> Row:
@@ -188,7 +203,8 @@ def search(
 ) -> Tuned:
     """Keeps the best of what is better than what there is, as long as there is any; then measures all
     that was kept anew, beside the default settings. `rounds` replays on each allocator; `tell` is told
-    at once what was tried, and the ratio of the figure that is tuned for to that without."""
+    at once what was tried, and the ratio of the figure that is tuned for to that without. Ctrl-C ends it with
+    what was kept by then."""
 
     def masu_with(name: str, settings: Settings) -> Allocator:
         if not settings:
@@ -197,25 +213,34 @@ def search(
         file.write_text(settings.text())
         return Allocator(name, library, (f"MASU_OPTIONS_FILE={file}",))
 
-    tuned, left = Tuned(Settings(), None), list(options)
-    while left:
+    def keep_the_best(tuned: Tuned, left: Sequence[Settings]) -> Settings | None:
         named = {o.names(): o for o in left}
         c = _checked(rounds([masu_with(BEFORE, tuned.settings), *(masu_with(n, tuned.settings | o) for n, o in named.items())]))
         judged = {n: judge(c, n, BEFORE, goal, think) for n in named}
         label = "time" if goal == "time" else "peak memory"
         for n, r in judged.items():
             tell(n, r or c.ratio(n, _figure(c, label), BEFORE))
-        good = {n: r.median for n, r in judged.items() if r}
+        good = {n: r for n, r in judged.items() if r}
         if not good:
-            break
-        kept = named[min(good, key=good.__getitem__)]
-        tuned.settings |= kept
-        names = {name for name, _ in kept.options}
-        left = [o for o in left if o is not kept and not names & {name for name, _ in o.options}]
-    if tuned.settings:
-        c = _checked(rounds([masu_with(BEFORE, Settings()), masu_with("tuned", tuned.settings)]))
-        if judge(c, "tuned", BEFORE, goal, think):
-            tuned.comparison = c
+            return None
+        best = min(good, key=lambda n: good[n].median)
+        tuned.settings |= named[best]
+        tuned.kept.append((best, good[best]))
+        return named[best]
+
+    tuned, left = Tuned(Settings(), None), list(options)
+    try:
+        while left and (kept := keep_the_best(tuned, left)):
+            names = {name for name, _ in kept.options}
+            left = [o for o in left if o is not kept and not names & {name for name, _ in o.options}]
+        if tuned.settings:
+            c = _checked(rounds([masu_with(BEFORE, Settings()), masu_with("tuned", tuned.settings)]))
+            if judge(c, "tuned", BEFORE, goal, think):
+                tuned.comparison = c
+    except KeyboardInterrupt:
+        if not tuned.kept:
+            raise
+        tuned.interrupted = True
     return tuned
 
 
@@ -243,10 +268,11 @@ def gains(c: Comparison) -> list[tuple[str, str, str, str]]:
 
 def options_file(tuned: Tuned, trace: Path, goal: str, version: str, how: str, use: str) -> str:
     """What is written, with where it comes from."""
-    lines = [
-        f"made by masu tune {version}, for {goal}, from {trace}",
-        f"its replay ({how}), default and with this, and the ratio with its 95 % interval:",
-        *(f"  {label}: {before}, {after}; {ratio}" for label, before, after, ratio in gains(tuned.comparison)),
-        f"use: {use}",
-    ]
+    if tuned.comparison:
+        figures = [f"its replay ({how}), default and with this, and the ratio with its 95 % interval:"]
+        figures += [f"  {label}: {before}, {after}; {ratio}" for label, before, after, ratio in gains(tuned.comparison)]
+    else:
+        figures = [f"interrupted: not measured anew beside the default. What was better in its replay ({how}), one after the other:"]
+        figures += [f"  {names}: {r.median:.3f} ({r.low:.3f}–{r.high:.3f})" for names, r in tuned.kept]
+    lines = [f"made by masu tune {version}, for {goal}, from {trace}", *figures, f"use: {use}"]
     return "".join(f"# {line}\n" for line in lines) + tuned.settings.text()

@@ -6,11 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conftest import MASU
 from rich.console import Console
 
 from masu import replay, report
 from masu import trace as traces
+from masu.commands.report import report as command
 from masu.measuring.measure import SYSTEM, Allocator
 
 BUSY = 60
@@ -131,10 +133,30 @@ def test_after_ctrl_c_there_is_a_page_without_what_was_not_measured(monkeypatch,
     monkeypatch.setattr(replay, "_once", interrupted)
     masu = Allocator("masu", Path(library))
     replayed = replay.replay(made, [SYSTEM, masu], Console(quiet=True), rounds=1, touch="none", settle_s=0)
-    page = report.page(found, process, analysis, replayed, {}, {})
+    page = report.page(found, process, analysis, made.summary, replayed, {}, {})
     assert "The replay was interrupted after 1 round." in page
     assert "from_pool" in page or "blocks of 48 bytes" in page
     assert "saves, about" not in page and "Saved is time" not in page
+
+
+def test_ctrl_c_before_the_first_round_keeps_what_the_trace_says(monkeypatch, pages, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "rounds_on", interrupted)
+    page = tmp_path / "it.html"
+    result = CliRunner().invoke(command, ["-o", str(page), str(pages["trace"])])
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    assert "The replay was interrupted before its first round." in text
+    assert "Lifetimes" in text and "blocks of 48 bytes" in text
+    assert "Replayed on" not in text and "In the replay" not in text
+
+
+def test_live_bytes_are_those_of_each_allocator_and_tune_is_named(pages):
+    page, run = pages["stacks"]
+    assert "resident : live" in page
+    assert "masu tune" in run.stdout and "masu tune" in page
 
 
 def test_without_stacks_sizes_take_their_place(pages):

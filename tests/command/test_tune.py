@@ -116,7 +116,7 @@ def played(peaks, interrupted=False):
 
 
 def test_what_was_tried_is_told_at_once_and_by_its_name(tmp_path):
-    """And not lost when Ctrl-C comes later."""
+    """And what was better is not lost when Ctrl-C comes later."""
     options = [tune.Settings(classes=(8, 16)), tune.Settings(options=(("purge_delay", 0),))]
     answers = [played({tune.BEFORE: 100_000, "other size classes": 50_000, "purge_delay:0": 100_000}),
                played({tune.BEFORE: 50_000, "purge_delay:0": 50_000}, interrupted=True)]  # fmt: skip
@@ -126,10 +126,28 @@ def test_what_was_tried_is_told_at_once_and_by_its_name(tmp_path):
         asked.append([a.name for a in allocators])
         return answers.pop(0)
 
-    with pytest.raises(KeyboardInterrupt):
-        tune.search("memory", False, options, rounds, tmp_path / "lib.so", tmp_path, lambda name, ratio: told.setdefault(name, ratio.median))
+    tuned = tune.search("memory", False, options, rounds, tmp_path / "lib.so", tmp_path, lambda name, ratio: told.setdefault(name, ratio.median))
     assert asked == [[tune.BEFORE, "other size classes", "purge_delay:0"], [tune.BEFORE, "purge_delay:0"]]
     assert told == {"other size classes": 0.5, "purge_delay:0": 1.0}
+    assert tuned.interrupted and tuned.settings == options[0] and not tuned.comparison
+    text = tune.options_file(tuned, tmp_path / "it.trace", "memory", "1", "5 rounds", "masu run")
+    assert "interrupted: not measured anew" in text and "#   other size classes: 0.500 (" in text
+    assert text.endswith("\nclasses: 8 16\n")
+
+
+def test_ctrl_c_before_anything_proved_better_ends_it(tmp_path):
+    def rounds(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune.search("memory", False, [tune.Settings(classes=(8, 16))], rounds, tmp_path / "lib.so", tmp_path, lambda *_: None)
+
+
+@pytest.mark.parametrize(("goal", "think", "threads", "tried"), [("memory", True, 8, True), ("memory", True, 7, False),
+                                                                 ("memory", False, 100, False), ("time", True, 100, False)])  # fmt: skip
+def test_sleepers_is_tried_where_many_threads_may_sleep(goal, think, threads, tried):
+    options = [name for settings in tune.candidates(goal, (), think, threads) for name, _ in settings.options]
+    assert ("sleepers" in options) == tried
 
 
 def test_a_replay_that_fails_is_named_by_its_settings():

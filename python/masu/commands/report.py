@@ -21,7 +21,8 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
 @click.argument("file", type=click.Path(path_type=Path))
 def report(output, rounds, number, extra: tuple, file: Path) -> None:
     """Writes one page about the trace FILE: sizes, lifetimes, memory over time, threads, call sites,
-    a replay on every allocator, and what to change. The page needs no network."""
+    a replay on every allocator, and what to change. The page needs no network. Ctrl-C ends the replay;
+    the page has what was measured by then."""
     from rich.console import Console
 
     from masu import installed, replay, trace as traces
@@ -45,13 +46,17 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
         reporting.measure_usable(analysis, allocators)
         made = replay.plan(trace, process, Path(folder))
         more = [Allocator(name, library, (f"MASU_OPTIONS={text}",)) for name, text in options.items()]
-        replayed = replay.replay(made, [*allocators, *more], Console(stderr=True), rounds=rounds or 0)
-    if replayed.comparison.interrupted:
+        try:
+            replayed = replay.replay(made, [*allocators, *more], Console(stderr=True), rounds=rounds or 0)
+        except KeyboardInterrupt:
+            replayed = None
+            say("interrupted before the first round: the page is without a replay")
+    if replayed and replayed.comparison.interrupted:
         say(interruption(replayed.comparison))
-    if not any(replayed.comparison.runs.values()):
+    if replayed and not any(replayed.comparison.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
-    output.write_text(reporting.page(trace, process, analysis, replayed, versions, options), encoding="utf-8")
-    for text in reporting.sentences(analysis, replayed, options):
+    output.write_text(reporting.page(trace, process, analysis, made.summary, replayed, versions, options), encoding="utf-8")
+    for text in reporting.sentences(analysis, replayed, options, trace.path):
         click.echo(text)
     say(f"{output}: {output.stat().st_size / 1024:.0f} KiB")

@@ -20,13 +20,13 @@ from masu.messages import say, warn, writable_or_fail
               help="So many rounds of the replay for every step.")  # fmt: skip
 @click.option("--touch", type=click.Choice(("full", "first", "none")), default="full", show_default=True,
               help="What is written to each block: all of it, a byte of each page, or nothing.")  # fmt: skip
-@click.option("--think", is_flag=True, help="With the time that the program spent between its calls; purge_delay is tried as well.")
+@click.option("--think", is_flag=True, help="With the time that the program spent between its calls; purge_delay is tried as well, and sleepers with many threads.")
 @click.option("--process", "number", type=int, metavar="PID", help="This process of the trace; else the one with most recorded.")
 @click.argument("file", type=click.Path(path_type=Path))
 def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: Path) -> None:
     """Finds the size classes and options that fit the program that FILE was recorded of, measures by
     replay what they save, and writes them as an options file. Where nothing is better beyond noise,
-    nothing is written."""
+    nothing is written. Ctrl-C ends it with what was better by then."""
     from importlib.metadata import version
 
     from rich.console import Console
@@ -47,8 +47,7 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
         writable_or_fail(output)
     with tempfile.TemporaryDirectory(prefix="masu-tune-") as folder:
         data = reporting.analyse(trace, process, Path(folder)).data
-        at_peak = {size: float(max(0, live)) for size, _, _, live in data["sizes"]}
-        on_average = {size: live for (size, *_), live in zip(data["sizes"], data["mean_live"])}
+        at_peak, on_average = tuning.loads(data)
         classes = tuning.choose_classes(at_peak, on_average)
         say(f"{process.name}, process {process.head.process}: its blocks of up to 32 KiB are "
             f"{tuning.lost(tuning.DEFAULT, at_peak):.1%} larger than asked for at the peak of live memory; "
@@ -57,19 +56,22 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
         tuned = tuning.search(
             goal,
             think,
-            tuning.candidates(goal, classes, think),
+            tuning.candidates(goal, classes, think, data["threads"]),
             lambda allocators: replaying.rounds_on(made, allocators, progress, rounds=rounds, touch=touch, think=think),
             library,
             Path(folder),
             lambda names, ratio: say(f"tried {names}: {ratio.median:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"),
         )
-    if not tuned.comparison:
+    if not tuned.comparison and not tuned.interrupted:
         console.print(f"No gain in {goal} beyond noise: nothing is written, masu's defaults fit.", style="bold")
         return
     how = f"{rounds} rounds, --touch {touch}{' --think' if think else ''}"
     use = f"masu run --options-file {output} -- PROGRAM"
     output.write_text(tuning.options_file(tuned, file, goal, version("masu"), how, use), encoding="utf-8")
-    console.print(_table(tuned.settings.names(), tuning.gains(tuned.comparison)))
+    if tuned.comparison:
+        console.print(_table(tuned.settings.names(), tuning.gains(tuned.comparison)))
+    else:
+        say(f"interrupted: {output} has what was better by then, not measured anew beside the default: {tuned.settings.names()}")
     console.print(f"{output} is written. Use it: {use}", style="bold", soft_wrap=True, markup=False)
 
 
