@@ -23,9 +23,13 @@ class Frame:
     """Or the file and an offset in it, where there is no name."""
     file: str
     """"": not known."""
+    source: str = ""
+    """File and line; "": not known."""
 
     def __str__(self) -> str:
-        return f"{self.function}  ({os.path.basename(self.file)})" if self.file and "+0x" not in self.function else self.function
+        if not self.file or "+0x" in self.function:
+            return self.function
+        return "  ".join([self.function, *[os.path.basename(self.source)] * bool(self.source), f"({os.path.basename(self.file)})"])
 
 
 @dataclass
@@ -72,8 +76,13 @@ def leaks(profile) -> Leaks:
 def _frames(profile, strings: Strings) -> dict[int, list[Frame]]:
     """Of each location, the innermost first."""
     mappings = {m.id: strings[m.filename] for m in profile.mapping}
-    of = {l.id: mappings.get(l.mapping_id, "") for l in profile.location}
-    return {id: [Frame(name, of[id]) for name in reversed(names)] for id, names in location_names(profile, strings).items()}
+    sources = {f.id: strings[f.filename] for f in profile.function}
+    names, found = location_names(profile, strings), {}
+    for location in profile.location:
+        file = mappings.get(location.mapping_id, "")
+        lines = [f"{sources[line.function_id]}:{line.line}" if line.line else "" for line in location.line if line.function_id] or [""]
+        found[location.id] = [Frame(name, file, source) for name, source in zip(reversed(names[location.id]), lines)]
+    return found
 
 
 # ---- Suppressions ----
@@ -87,7 +96,7 @@ class Suppression:
     size: int = 0
 
     def fits(self, leak: Leak) -> bool:
-        return any(self.expression.search(text) for f in leak.frames for text in (f.function, f.file))
+        return any(self.expression.search(text) for f in leak.frames for text in (f.function, f.source, f.file))
 
 
 @dataclass

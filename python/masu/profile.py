@@ -63,21 +63,24 @@ def symbolize(profile) -> list[str]:
     functions = {(f.name, f.filename): f.id for f in profile.function}
     fresh = itertools.count(max(functions.values(), default=0) + 1)
 
-    def named(location, name: str) -> None:
+    def named(location, name: str, source: str = "", line: int = 0) -> None:
         file = mappings[location.mapping_id].filename if location.mapping_id else 0
-        key = (strings.place(name), file)
+        key = (strings.place(name), strings.place(source) if source else file)
         if key not in functions:
             functions[key] = next(fresh)
             profile.function.add(id=functions[key], name=key[0], system_name=key[0], filename=key[1])
         del location.line[:]
-        location.line.add(function_id=functions[key])
+        location.line.add(function_id=functions[key], line=line)
 
+    types = {strings[t.type] for t in profile.sample_type}
+    # Few stacks: reading the lines of all that a large program allocates takes minutes.
+    line_of = symbols.line if types.issuperset(VIEWS["direct"]) else lambda _: ()
     for location in profile.location:
         name = "" if location.line else symbols.function(location.address)
         if name:
             mappings[location.mapping_id].has_functions = True
-            named(location, name)
-    if "cpu" in {strings[t.type] for t in profile.sample_type}:
+            named(location, name, *line_of(location.address))
+    if "cpu" in types:
         join_own(profile, strings, mappings, named, CUT, DEEPER)
     else:
         _drop_own(profile, strings, mappings)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import bisect
 import functools
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
-from elftools.common.exceptions import ELFError
+from elftools.common.exceptions import DWARFError, ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
@@ -19,6 +20,10 @@ DEBUG_FILES = Path("/usr/lib/debug/.build-id")
 SYMBOL = [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 """One of a symbol table. pyelftools makes an object of each, which takes minutes for a browser."""
 FUNCTION, INDIRECT_FUNCTION = 2, 10
+LINES_MOST = 4 << 20
+"""Bytes of a table of lines without an index that are read as a whole: some seconds."""
+MORE_THAN_ANY = "\U0010ffff"
+"""As a path."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,18 @@ class Symbols:
             return ""
         return file.function(address - m.start + m.offset) if file else ""
 
+    def line(self, address: int) -> tuple[str, int]:
+        """The source file and the line in it; "" where there is no debugging information."""
+        m = self.mapping(address)
+        file = _file(m.path) if m and m.path.startswith("/") else None
+        if not m or not file or (m.build_id and file.build_id != m.build_id):
+            return "", 0
+        return file.line(address - m.start + m.offset)
+
 
 class _File:
     def __init__(self, path: str):
+        self.path, self.lines = path, None
         with open(path, "rb") as file:
             elf = ELFFile(file)
             self.segments = [(s["p_vaddr"], s["p_offset"], s["p_filesz"]) for s in elf.iter_segments("PT_LOAD")]
@@ -91,15 +105,28 @@ class _File:
 
     def _debug_tables(self) -> list:
         """Symbols that were taken out of the file may lie in one beside it, found by the build id."""
-        path = DEBUG_FILES / self.build_id[:2] / f"{self.build_id[2:]}.debug"
         try:
-            with path.open("rb") as file:
+            with self._debug_file().open("rb") as file:
                 return [_table(ELFFile(file), ".symtab")]
         except (OSError, ELFError):
             return []
 
+    def _debug_file(self) -> Path:
+        return DEBUG_FILES / self.build_id[:2] / f"{self.build_id[2:]}.debug"
+
+    def _virtual(self, offset: int) -> int:
+        return next((offset - o + v for v, o, size in self.segments if o <= offset < o + size), offset)
+
+    def line(self, offset: int) -> tuple[str, int]:
+        if self.lines is None:
+            self.lines = [found for path in (Path(self.path), self._debug_file()) if (found := _lines(path))]
+        try:
+            return next((found for lines in self.lines if (found := lines.at(self._virtual(offset)))[0]), ("", 0))
+        except Exception:  # a damaged table, or one of a later version
+            return "", 0
+
     def function(self, offset: int) -> str:
-        virtual = next((offset - o + v for v, o, size in self.segments if o <= offset < o + size), offset)
+        virtual = self._virtual(offset)
         i = int(numpy.searchsorted(self.symbols["value"], virtual, side="right")) - 1
         if i < 0:
             return ""
@@ -108,6 +135,57 @@ class _File:
             return ""
         at = int(self.name_at[i])
         return _demangled(self.names[at : self.names.index(b"\0", at)].decode(errors="replace"))
+
+
+class _Lines:
+    """The table of lines in a file's debugging information. Each unit is read when it is first asked about."""
+
+    def __init__(self, file):
+        self.dwarf = ELFFile(file).get_dwarf_info()
+        self.where = self.dwarf.get_aranges()
+        self.units: dict[int, list[tuple[int, bool, str, int]]] = {}
+
+    def at(self, address: int) -> tuple[str, int]:
+        rows = self._rows(self.where.cu_offset_at_addr(address) if self.where else None)
+        i = bisect.bisect_right(rows, (address, True, MORE_THAN_ANY, 0)) - 1
+        return rows[i][2:] if i >= 0 else ("", 0)
+
+    def _rows(self, unit: int | None) -> list:
+        """Address, whether code begins there, file and line; in order. None: of all units, where they are not many."""
+        if unit is None and self.where or self.dwarf.debug_line_sec.size > LINES_MOST * (unit is None) > 0:
+            return []
+        if unit not in self.units:
+            units = self.dwarf.iter_CUs() if unit is None else [self.dwarf.get_CU_at(unit)]
+            self.units[unit] = sorted(row for one in units for row in self._rows_of(one))
+        return self.units[unit]
+
+    def _rows_of(self, unit) -> Iterator[tuple[int, bool, str, int]]:
+        program = self.dwarf.line_program_for_CU(unit)
+        if not program:
+            return
+        folder = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
+        old = program["version"] < 5  # counts files and folders from 1 on
+        folders = [folder.value] * (old and folder is not None) + list(program["include_directory"])
+        names = [os.path.join(*(folders[f.dir_index : f.dir_index + 1] or [b""]), f.name) for f in program["file_entry"]]
+        if folder:
+            names = [os.path.join(folder.value, name) for name in names]
+        for entry in program.get_entries():
+            if state := entry.state:
+                at = state.file - old
+                name = os.fsdecode(names[at]) if 0 <= at < len(names) and not state.end_sequence else ""
+                yield state.address, not state.end_sequence, name, state.line if name else 0
+
+
+def _lines(path: Path) -> _Lines | None:
+    try:
+        file = path.open("rb")
+        lines = _Lines(file)
+        if lines.dwarf.debug_line_sec and lines.dwarf.debug_info_sec:
+            return lines
+        file.close()
+    except (OSError, ELFError, DWARFError, ValueError):
+        pass
+    return None
 
 
 def _table(elf: ELFFile, name: str) -> tuple:

@@ -304,13 +304,35 @@ def test_a_leak_and_its_calls(masu, planted, library):
     lines = result.stderr.splitlines()
     assert lines[0] == "Direct leak of 907 bytes in 1 block allocated from"
     at = lines.index("Direct leak of 609 bytes in 3 blocks allocated from")
-    assert lines[at + 1 : at + 4] == ["    #0 block  (program)", "    #1 thrice  (program)", "    #2 main  (program)"]
+    called = [(f, line_of(text)) for f, text in (("block", "return memset(malloc"), ("thrice", "APART thrice"), ("main", "cases[i].plant();"))]
+    assert lines[at + 1 : at + 4] == [f"    #{n} {f}  program.c:{line}  (program)" for n, (f, line) in enumerate(called)]
     assert "Indirect leak of 3,628 bytes in 4 blocks allocated from" in lines
     assert re.fullmatch(
         r"masu: program\.\d+: 5,144 bytes in 8 blocks leaked: 1,516 bytes in 4 blocks directly, "
         r"3,628 bytes in 4 blocks that only lost blocks lead to",
         lines[-1],
     )
+
+
+def line_of(text):
+    (line,) = [n for n, line in enumerate(PLANTED.splitlines(), 1) if text in line]
+    return line
+
+
+@pytest.mark.parametrize("flags", [["-gdwarf-4"], ["-g", "-ffunction-sections"], ["-g0"]])
+def test_lines_where_the_compiler_kept_them(masu, compile_program, library, flags):
+    program = compile_program(PLANTED, *FLAGS, *flags)
+    told = run_for_leaks(masu, program, library, "simple").stderr
+    line = f"  program.c:{line_of('APART simple')}" if flags != ["-g0"] else ""
+    assert f" simple{line}  (program)\n" in told
+
+
+def test_lines_without_an_index(masu, planted, library, tmp_path):
+    """As other compilers leave it, and in a file of its own."""
+    bare = tmp_path / "bare"
+    subprocess.run(["objcopy", "--remove-section", ".debug_aranges", planted, bare], check=True)
+    told = run_for_leaks(masu, bare, library, "simple").stderr
+    assert f"#1 simple  program.c:{line_of('APART simple')}  (bare)\n" in told
 
 
 def test_no_leaks(masu, planted, library, tmp_path):
@@ -386,7 +408,7 @@ def test_the_library_alone(masu, planted, library, tmp_path):
 
 @pytest.mark.parametrize(
     ("pattern", "bytes_left"),
-    [("thrice", 101), ("simple", 609), ("^simple$", 609), ("^imple", 710), ("si*le", 609), ("program", 0), ("libno-such.so", 710), ("main", 0)],
+    [("thrice", 101), ("simple", 609), ("^simple$", 609), ("^imple", 710), ("si*le", 609), ("program", 0), ("program.c:", 0), ("libno-such.so", 710), ("main", 0)],
 )
 def test_suppressions(masu, planted, library, tmp_path, pattern, bytes_left):
     (tmp_path / "known").write_text(f"# known\n\nleak:{pattern}\n  # more\n")
@@ -602,7 +624,7 @@ def test_code_that_is_gone(masu, compile_program):
     lost = {(True, 303, 1): 1}
     plugin, program = compile_program(LOSES, *FLAGS, "-shared", "-fPIC"), compile_program(UNLOADS, *FLAGS)
     there = run_for_leaks(masu, program, plugin)
-    assert there.returncode == 23 and listed(there.stderr) == lost and "#0 loses " in there.stderr
+    assert there.returncode == 23 and listed(there.stderr) == lost and "#0 loses  program.c:4  (program)" in there.stderr
     gone = run_for_leaks(masu, program, plugin, "unload")
     assert gone.returncode == 23 and listed(gone.stderr) == lost
     assert re.search(r"#0 0x[0-9a-f]+\n    #1 main ", gone.stderr), "no name, and no wrong one"
