@@ -61,11 +61,14 @@ def tails(name: str, measured: Measured) -> Markup:
             axes.plot(list(TAIL_PARTS.values()), ns, label=contender, linewidth=2.2 if contender == OURS else 1)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xticks(list(TAIL_PARTS.values()), ["50", "90", "99", "99.9", "99.99", "99.999"])
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.minorticks_off()
         axes.invert_xaxis()
         axes.set_title(f"{name}: {call}", loc="left", fontsize=9)
-        axes.set_xlabel("part of the calls that takes longer")
+        axes.set_xlabel("% of the calls take at most")
     plots[0].set_ylabel("ns")
-    plots[-1].legend(fontsize=7, frameon=False)
+    plots[-1].legend(fontsize=9, frameon=False)
     return svg(figure)
 
 
