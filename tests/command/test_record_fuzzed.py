@@ -21,11 +21,11 @@ def program(compile_program):
     return compile_program(SOURCE.read_text(), "-fno-builtin", "-pthread", "-lstdc++", "-Wno-alloc-size-larger-than")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_whatever_a_program_does_its_trace_is_whole(masu, program, tmp_path, ending, seed):
     steps = random.Random(f"{ending}, {seed}").randrange(1000, 200_000)
-    trace, stacks = tmp_path / "it.trace", ["--stacks"] * (seed == 4)
+    trace, stacks = tmp_path / "it.trace", ["--stacks"] * (seed == 3)
     result = masu("record", *stacks, "-o", trace, "--", program, str(seed), str(steps), ending)
     assert result.returncode == ENDINGS[ending], result.stderr
     found = traces.read(trace)
