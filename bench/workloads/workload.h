@@ -127,7 +127,8 @@ static inline void whole_check(const void *block, size_t size, size_t tag) {
 static inline void blocks_check(size_t low, size_t high) {
   enum { LEAST = 2, MOST = 64, TOGETHER = 1 << 20 };
   unsigned char *block[MOST];
-  size_t size[MOST], count = TOGETHER / high < LEAST ? LEAST : TOGETHER / high > MOST ? MOST : TOGETHER / high;
+  size_t size[MOST], count = TOGETHER / high;
+  count = count < LEAST ? (size_t)LEAST : count > MOST ? (size_t)MOST : count;
   uint32_t random = random_seed(0);
   for (size_t i = 0; i < count; i++) {
     size[i] = random_between(&random, low, high);

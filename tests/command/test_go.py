@@ -31,6 +31,7 @@ func main() {
 	var all sync.WaitGroup
 	sums := make([]int, 8)
 	for i := range sums {
+		i := i
 		all.Add(1)
 		go func() {
 			defer all.Done()

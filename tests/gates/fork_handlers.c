@@ -3,7 +3,7 @@
  * (gate_usual, and this program). */
 #include "hammer.h"
 
-enum { FORKS = 80 };
+static int forks = 80;
 
 static int prepared, children;
 static void *kept;
@@ -20,11 +20,13 @@ static void prepare(void) { prepared++, exercise(); }
 static void parent(void) { exercise(); }
 static void child(void) { children++, exercise(); }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1)
+    forks = atoi(argv[1]);
   gate_begin(300);
   CHECK(pthread_atfork(prepare, parent, child) == 0, "atfork");
   hammer_start();
-  for (int i = 0; i < FORKS; i++) {
+  for (int i = 0; i < forks; i++) {
     pid_t pid = fork();
     if (pid == 0) {
       watchdog(20);
@@ -42,7 +44,7 @@ int main(void) {
     }
     wait_for(pid, "child");
   }
-  CHECK(prepared == FORKS && EARLY(int, early_forks_prepared) == FORKS,
+  CHECK(prepared == forks && EARLY(int, early_forks_prepared) == forks,
         "handlers did not run");
   hammer_finish();
   return 0;

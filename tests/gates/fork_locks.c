@@ -10,7 +10,7 @@
 
 #include "gate.h"
 
-enum { FORKS = 300 };
+static int forks = 300;
 static atomic_bool stop;
 
 /* Every flush makes room for what was written since, by realloc. */
@@ -32,11 +32,13 @@ static void *holds_the_streams(void *unused) {
   return unused;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1)
+    forks = atoi(argv[1]);
   gate_begin(300);
   uint64_t random = 7;
   pthread_t streams = start(holds_the_streams, NULL);
-  for (int i = 0; i < FORKS; i++) {
+  for (int i = 0; i < forks; i++) {
     churn(&random);
     pid_t pid = fork();
     if (pid == 0) {

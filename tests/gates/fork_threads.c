@@ -3,7 +3,7 @@
  * makes threads. Two threads fork at the same time. Deadlocks meet the watchdog. */
 #include "hammer.h"
 
-enum { FORKS = 260 }; /* of each of the two forking threads */
+static int forks = 260; /* of each of the two forking threads */
 
 static void allocate_some(uint64_t seed, int count) {
   struct parcel *some[100];
@@ -56,7 +56,7 @@ static void child(int number) {
 }
 
 static void *forker(void *unused) {
-  for (int i = 0; i < FORKS; i++) {
+  for (int i = 0; i < forks; i++) {
     allocate_some(11, i % 10);
     pid_t pid = fork();
     if (pid == 0)
@@ -66,7 +66,9 @@ static void *forker(void *unused) {
   return unused;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1)
+    forks = atoi(argv[1]);
   gate_begin(300);
   hammer_start();
   pthread_t second = start(forker, NULL);

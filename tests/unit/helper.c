@@ -154,7 +154,7 @@ static void memory_goes_back_while_we_sleep(void **state) {
   large_give(mapping);
   assert_true(soon(nothing_idle));
   assert_false(is_mapped(start));
-  if (is_mapped(r.start))
+  if (supply_figures_now().reserved && is_mapped(r.start)) /* else the address may be somebody else's by now */
     assert_int_equal(resident_pages(r.start, HUGE_SIZE), 0);
 }
 
