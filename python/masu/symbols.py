@@ -152,7 +152,7 @@ class _Lines:
 
     def _rows(self, unit: int | None) -> list:
         """Address, whether code begins there, file and line; in order. None: of all units, where they are not many."""
-        if unit is None and self.where or self.dwarf.debug_line_sec.size > LINES_MOST * (unit is None) > 0:
+        if unit is None and (self.where or self.dwarf.debug_line_sec.size > LINES_MOST):
             return []
         if unit not in self.units:
             units = self.dwarf.iter_CUs() if unit is None else [self.dwarf.get_CU_at(unit)]
