@@ -200,9 +200,9 @@ internal void scope_thread_ends(void) {
   close_from(s, 0);
   while (s->count)
     release_some(s, 0);
-  masu_free(my_scopes()->levels);
-  masu_free(my_scopes()->values);
-  masu_arena_destroy(my_scopes()->temp);
+  masu_free(s->levels);
+  masu_free(s->values);
+  masu_arena_destroy(s->temp);
   thread_heap()->hot.scopes = NULL;
   masu_free(s);
 }

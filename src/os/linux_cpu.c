@@ -89,7 +89,7 @@ internal int os_cpu_handle(os_cpu_handler *handler) {
 internal void os_cpu_handle_no_more(void) { signal_give_back(&cpu_signal); }
 
 internal void os_call_on(void *stack, size_t size, void body(void)) {
-  static ucontext_t here, there;
+  static SELDOM ucontext_t here, there;
   getcontext(&there);
   there.uc_stack = (stack_t){.ss_sp = stack, .ss_size = size};
   there.uc_link = &here;
