@@ -209,7 +209,7 @@ def _large() -> list[Case]:
     ]  # fmt: skip
 
 
-def _memory() -> list[Case]:
+def _resident() -> list[Case]:
     cases = []
     hakmem = {"100000": "HAKMEM 5.4 MB", "500000": "HAKMEM 15.5 MB", "1000000": "HAKMEM 31.0 MB, mimalloc 25.0, "
               "system 39.6", "2000000": "HAKMEM 62.4 MB", "5000000": "HAKMEM 146.5 MB, system 192.4"}  # fmt: skip
@@ -222,6 +222,11 @@ def _memory() -> list[Case]:
         Case("resident-1000K-x-4", "resident memory", ("hakmem_memory", "1000000", "4"), (kib("rss_kib"),),
              no_huge=True, rounds=5, published="malloc(4) 15,956 KB, KMalloc 4,236 KB")
     )  # fmt: skip
+    return cases
+
+
+def _over_time() -> list[Case]:
+    cases = []
     after = tuple(kib(f"rss_{when}_kib") for when in ("full", "freed", "little", "none"))
     for mode in ("whole", "random90"):
         for threaded in ((), ("threaded",)):
@@ -278,5 +283,5 @@ def _traces() -> list[Case]:
 
 ALL: tuple[Case, ...] = (
     *_hit_path(), *_batches(), *_single_sizes(), *_tails(), *_indexer(), *_handing_over(), *_threads(), *_large(),
-    *_memory(), *_programs(), *_traces(),
+    *_resident(), *_programs(), *_traces(), *_over_time(),
 )  # fmt: skip
