@@ -34,6 +34,15 @@ def gone(pid):
     return False
 
 
+def compiled(folder, name, text):
+    """A shared object of this C source."""
+    library = folder / f"{name}.so"
+    source = folder / f"{name}.c"
+    source.write_text(text)
+    subprocess.run([shutil.which("cc"), "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
 @pytest.fixture
 def masu():
     """masu("run", ...) gives the finished process, its output as text."""
