@@ -14,8 +14,9 @@
  *
  * Contract: a block goes back to the pool that it came from, once, and is not used after
  * that; a pool's block does not go to free(). Code compiled with MASU_CHECKED=1 makes
- * pools that find breaches (one line on stderr, then abort), and so does a checked library;
- * all code that uses such a pool should be compiled so. Otherwise a breach is undefined.
+ * pools that find breaches (one line on stderr, then abort; of writes to a free block, most of those
+ * to its first 4 bytes), and so does a checked library; all code that uses such a pool should be
+ * compiled so. Otherwise a breach is undefined.
  *
  * Each pool counts its live blocks; with MASU_NO_COUNTS=1 the inline functions don't.
  * Blocks are not zeroed. Sizes are bytes. Memory comes in up to 64 chunks, each at least a third

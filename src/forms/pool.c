@@ -235,6 +235,12 @@ static bool make_some_shared(pool *p) {
 
 /* ---- Checked pools ---- */
 
+/* Can that be the link in a free block? What is written there after free seldom is a number. */
+static bool is_link(const pool *p, uint32_t number) {
+  uint32_t n = number - 1, which = n >> NUMBER_SHIFT;
+  return !number || (which < load_acquire(&p->slots) && (n & INDEX_MASK) < load_relaxed(&p->chunk[which].made));
+}
+
 static bool flip_live(pool *p, uint32_t number, bool live) {
   uint32_t n = number - 1, index = n & INDEX_MASK;
   atomic_u64 *word = &p->chunk[n >> NUMBER_SHIFT].live[index / 64];
@@ -268,7 +274,7 @@ PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
         errno = ENOMEM;
         return NULL;
       }
-    if (p->flags & MASU_POOL_CHECKED && !flip_live(p, number_of(p, b), true))
+    if (p->flags & MASU_POOL_CHECKED && (!is_link(p, next_of(b)) || !flip_live(p, number_of(p, b), true)))
       report_misuse("block of a pool written to after free", b);
   }
   if (!(p->flags & MASU_POOL_UNCOUNTED))

@@ -38,6 +38,14 @@ static void pool_inside_block(void) {
   masu_pool_free(pool, announce((char *)p + 4));
 }
 
+static void pool_write_after_free(void) {
+  void *p;
+  masu_pool *pool = pool_with(&p, 0);
+  masu_pool_free(pool, announce(p));
+  memset(hide(p), 0xff, 48);
+  masu_pool_alloc(pool);
+}
+
 static void pool_foreign(void) {
   void *p;
   masu_pool_free(pool_with(&p, 0), announce(malloc(48)));
@@ -241,6 +249,7 @@ static const struct {
 } cases[] = {
     CASE(pool_double_free),  CASE(pool_wrong_pool),   CASE(pool_inside_block),
     CASE(pool_foreign),      CASE(pool_destroyed),    CASE(fixed_inside_block),
+    CASE(pool_write_after_free),
     CASE(fixed_double_free), CASE(fixed_foreign),     CASE(ladder_wrong_ladder),
     CASE(ladder_double_free),
     CASE(arena_destroyed),   CASE(heap_destroyed),    CASE(sized_double_free),
