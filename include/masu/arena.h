@@ -16,7 +16,9 @@
  * Threads: an arena belongs to one thread at a time. Not for signal handlers. Sizes are
  * bytes, alignments powers of two; blocks are aligned to 16 unless another alignment is
  * asked for; size 0 gives a block that may be shared with the next. Errors: NULL with ENOMEM,
- * nothing changed. Blocks are not zeroed, but for masu_arena_calloc.
+ * nothing changed. Blocks are not zeroed, but for masu_arena_calloc. Use after destroy and marks that
+ * are another arena's, or of a run that is not in use any more, are undefined; a checked library reports
+ * them in one line and aborts.
  */
 #ifndef MASU_ARENA_H
 #define MASU_ARENA_H

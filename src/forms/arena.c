@@ -39,6 +39,8 @@ static arena *arena_of(const masu_arena *head) {
   arena *a = (arena *)(uintptr_t)head;
   if (!a->foreign)
     tenant_used(&a->tenant, a);
+  else if (CHECKED && !a->first)
+    report_misuse("use after destroy", a);
   return a;
 }
 
@@ -89,10 +91,8 @@ static masu_run *run_take(arena *a, size_t size) {
   return run_make(memory, bytes, dirty ? bytes : 0);
 }
 
-static void arena_shut(tenant *t) {
-  masu_arena *head = &CONTAINER_OF(t, arena, tenant)->head;
-  head->at = head->end = NULL;
-}
+static void close_inline(masu_arena *head) { head->at = head->end = NULL; }
+static void arena_shut(tenant *t) { close_inline(&CONTAINER_OF(t, arena, tenant)->head); }
 
 static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool fixed) {
   arena *a = tenant_make(in, sizeof *a, 16);
@@ -152,10 +152,15 @@ static void runs_free(arena *a, masu_run *r) {
 
 PUBLIC void masu_arena_destroy(masu_arena *head) {
   arena *a = head ? arena_of(head) : NULL;
-  if (!a || a->foreign)
+  if (!a)
     return;
-  runs_free(a, a->first);
-  tenant_end(&a->tenant, a);
+  if (!a->foreign) {
+    runs_free(a, a->first);
+    tenant_end(&a->tenant, a);
+  } else if (CHECKED) {
+    close_inline(head);
+    a->first = NULL;
+  }
 }
 
 /* ---- Allocating ---- */
@@ -273,8 +278,19 @@ PUBLIC char *masu_arena_strdup(masu_arena *head, const char *text) {
 
 /* ---- Going back ---- */
 
+/* Checked builds: it must be in one of the arena's runs, up to the one that is in use. */
+static void check_mark(const arena *a, masu_mark mark) {
+  const masu_run *r = a->first;
+  while (r != mark.run && r != a->head.run)
+    r = r->next;
+  if (r != mark.run || mark.at < r->start || mark.at > r->end)
+    report_misuse("rewind to a mark that is void or another arena's", a);
+}
+
 PUBLIC void masu_arena_rewind(masu_arena *head, masu_mark mark) {
   arena *a = arena_of(head);
+  if (CHECKED)
+    check_mark(a, mark);
   run_leave(head);
   run_enter(a, mark.run);
   head->at = mark.at;

@@ -191,6 +191,28 @@ static void arena_destroyed_reset(void) {
   masu_arena_reset(hide(a));
 }
 
+static void arena_of_caller_destroyed(void) {
+  static char memory[1000];
+  masu_arena *a = masu_arena_init(memory, sizeof memory);
+  masu_arena_destroy(announce(a));
+  masu_arena_alloc(hide(a), 10);
+}
+
+static void arena_mark_of_another(void) {
+  masu_arena *a = masu_arena_create(100), *b = masu_arena_create(100);
+  masu_arena_rewind(announce(b), masu_arena_mark(a));
+}
+
+/* In a run that came after the mark that was rewound to. */
+static void arena_mark_void(void) {
+  masu_arena *a = masu_arena_create(100);
+  masu_mark first = masu_arena_mark(a);
+  masu_arena_alloc(a, 1000);
+  masu_mark second = masu_arena_mark(a);
+  masu_arena_rewind(a, first);
+  masu_arena_rewind(announce(a), second);
+}
+
 /* A form that lived in the heap is destroyed with it. */
 static masu_heap *home(void) { return masu_heap_create("home"); }
 static void *left_homeless(masu_heap *heap, void *form) {
@@ -253,6 +275,7 @@ static const struct {
     CASE(fixed_double_free), CASE(fixed_foreign),     CASE(ladder_wrong_ladder),
     CASE(ladder_double_free),
     CASE(arena_destroyed),   CASE(heap_destroyed),    CASE(sized_double_free),
+    CASE(arena_of_caller_destroyed), CASE(arena_mark_of_another), CASE(arena_mark_void),
     CASE(sized_wrong_size),  CASE(sized_from_malloc), CASE(sized_to_free),
     CASE(pool_of_heap_double_free), CASE(pool_destroyed_reset), CASE(fixed_destroyed),
     CASE(ladder_destroyed_free),    CASE(arena_destroyed_reset),
