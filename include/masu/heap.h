@@ -18,6 +18,8 @@
  * of malloc (masu.h): NULL with ENOMEM, also when the budget is used up. A thread past
  * its last thread-specific destructor, and a signal handler that interrupts the
  * allocator, get no memory from a named heap.
+ * Use of a heap that was destroyed, or of a block of it, is undefined; a checked library reports it in
+ * one line and aborts, as it does of what malloc's blocks may not.
  */
 #ifndef MASU_HEAP_H
 #define MASU_HEAP_H

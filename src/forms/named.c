@@ -211,7 +211,7 @@ PUBLIC void masu_heap_on_soft(masu_heap *named,
     return;
   named->context = context;
   named->on_soft = callback;
-  named->account.exceeded = callback ? tell : NULL;
+  account_of(named)->exceeded = callback ? tell : NULL;
 }
 
 PUBLIC size_t masu_heap_trim(masu_heap *named) {

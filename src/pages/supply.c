@@ -506,6 +506,15 @@ internal bool supply_prewarm(size_t size) {
 
 internal bool supply_is_prewarmed(void) { return load_relaxed(&prewarmed_now) != 0; }
 
+internal bool supply_owns(const void *p) {
+  bool owns = false;
+  lock_take(LOCK_SUPPLY);
+  for (const region *r = regions_first(); r && !owns; r = r->next)
+    owns = (uintptr_t)p - (uintptr_t)r->base < r->count * HUGE_SIZE;
+  lock_drop(LOCK_SUPPLY);
+  return owns;
+}
+
 /* Called and left with the lock held, which is dropped meanwhile. */
 static int page_lock(hpage *page, bool lock) {
   page->region->used++;

@@ -63,6 +63,8 @@ internal bool supply_settle(void);
  * like the rest again. */
 internal bool supply_prewarm(size_t size);
 internal bool supply_is_prewarmed(void);
+/* Does p lie in a region? What is there is masu's, handed out or not. */
+internal bool supply_owns(const void *p);
 /* All memory that was made accessible, as os_lock_memory. */
 internal int supply_lock(bool lock);
 

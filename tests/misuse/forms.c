@@ -1,6 +1,7 @@
 /* One mistake with a special form, by name. Compiled as checked code (MASU_CHECKED). */
 #include <masu/arena.h>
 #include <masu/fixed.h>
+#include <masu/scope.h>
 #include <masu/sized.h>
 
 #include "misuse.h"
@@ -254,6 +255,48 @@ static void heap_destroyed(void) {
   masu_heap_malloc(hide(h), 10);
 }
 
+static void heap_destroyed_twice(void) {
+  masu_heap *h = home();
+  masu_heap_destroy(announce(h));
+  masu_heap_destroy(hide(h));
+}
+
+static void heap_double_free(void) {
+  masu_heap *h = home();
+  void *p = announce(masu_heap_malloc(h, 100));
+  masu_heap_free(h, p);
+  masu_heap_free(h, hide(p));
+}
+
+static void heap_inside_block(void) {
+  masu_heap *h = home();
+  masu_heap_free(h, announce((char *)masu_heap_malloc(h, 100) + 16));
+}
+
+/* Of a small and of a large block. */
+static void heap_block_outlives(size_t size) {
+  masu_heap *h = home();
+  void *p = announce(masu_heap_malloc(h, size));
+  masu_heap_destroy(h);
+  free(hide(p));
+}
+static void heap_small_block_outlives(void) { heap_block_outlives(100); }
+static void heap_large_block_outlives(void) { heap_block_outlives(500000); }
+
+static void heap_block_outlives_realloc(void) {
+  masu_heap *h = home();
+  void *p = announce(masu_heap_malloc(h, 100));
+  masu_heap_destroy(h);
+  hide(realloc(hide(p), 200));
+}
+
+static void scope_block_freed(void) {
+  masu_scope scope;
+  masu_scope_open(&scope, NULL);
+  free(announce(masu_scope_alloc(100)));
+  masu_scope_close(&scope);
+}
+
 static void sized_double_free(void) {
   void *p = announce(masu_sized_alloc(24));
   masu_sized_free(p, 24);
@@ -276,6 +319,9 @@ static const struct {
     CASE(ladder_double_free),
     CASE(arena_destroyed),   CASE(heap_destroyed),    CASE(sized_double_free),
     CASE(arena_of_caller_destroyed), CASE(arena_mark_of_another), CASE(arena_mark_void),
+    CASE(heap_destroyed_twice), CASE(heap_double_free), CASE(heap_inside_block),
+    CASE(heap_small_block_outlives), CASE(heap_large_block_outlives),
+    CASE(heap_block_outlives_realloc), CASE(scope_block_freed),
     CASE(sized_wrong_size),  CASE(sized_from_malloc), CASE(sized_to_free),
     CASE(pool_of_heap_double_free), CASE(pool_destroyed_reset), CASE(fixed_destroyed),
     CASE(ladder_destroyed_free),    CASE(arena_destroyed_reset),
