@@ -40,8 +40,8 @@ typedef struct masu_scope {
   char unused;
 } masu_scope;
 
-/* heap: what masu_scope_alloc, and nothing else, takes memory from; NULL: the general memory.
- * A heap may be destroyed when what scopes took from it was released. Returns 0, or ENOMEM: then
+/* heap: what masu_scope_alloc and masu_scope_temp take memory from while this is the innermost scope;
+ * NULL: the general memory. It may be destroyed when what scopes took from it was released. Returns 0, or ENOMEM: then
  * the scope is not open, and closing it does nothing. What a scope that was left without close
  * had becomes that of the scope around it when another is opened at its address. */
 MASU_API int masu_scope_open(masu_scope *scope, masu_heap *heap);
@@ -51,8 +51,9 @@ MASU_API void masu_scope_close(masu_scope *scope);
  * masu_scope_realloc only, which keeps track of it. */
 MASU_API void *masu_scope_alloc(size_t size);
 MASU_API void *masu_scope_realloc(void *p, size_t size);
-/* Memory that goes back at close at no cost of its own, and can't be handed on or kept.
- * Aligned to 16. It comes from the general memory, whatever heap the scope has. */
+/* Memory that goes back at close at no cost of its own, after all values of the scope, and can't be
+ * handed on or kept. Aligned to 16. In a scope that has a heap the first such call makes an arena in
+ * that heap, of 4 KiB or as large as it has to be, which close destroys; else all come from one arena of the thread's. */
 MASU_API void *masu_scope_temp(size_t size);
 /* The innermost scope calls release(p) when it closes; release NULL: free(p). Returns p,
  * so of a p that is NULL can't be told whether it failed.
@@ -65,7 +66,7 @@ MASU_API void *masu_scope_add(void *p, void (*release)(void *p));
 MASU_API void *masu_scope_hand_out(void *p);
 MASU_API void *masu_scope_keep(void *p);
 
-/* Values in the calling thread's open scopes. */
+/* Values in the calling thread's open scopes. Temporary memory in a heap is one of its scope. */
 MASU_API size_t masu_scope_count(void);
 
 #ifdef __cplusplus

@@ -314,10 +314,14 @@ internal void tenant_join(tenant *t, masu_heap *named, const char *form, const c
   thread_unlock(LOCK_FORMS, busy);
 }
 
-internal void tenant_end(tenant *t, void *descriptor) {
+internal void tenant_leave(tenant *t) {
   bool busy = thread_lock(LOCK_FORMS);
   tenant_leaves(t);
   thread_unlock(LOCK_FORMS, busy);
+}
+
+internal void tenant_end(tenant *t, void *descriptor) {
+  tenant_leave(t);
   if (!CHECKED)
     masu_free(descriptor);
 }

@@ -19,7 +19,7 @@
 typedef struct tenant {
   list_node all;
   masu_heap *heap;
-  const char *form; /* "pool", "arena", "ladder", "fixed" */
+  const char *form; /* "pool", "arena", "ladder", "fixed", "scope" */
   bool ended;
   char name[32];
   /* Bytes in use and bytes held, called by any thread while the form's own changes them: by
@@ -34,7 +34,8 @@ typedef struct tenant {
  * Checked builds keep descriptors, outside of every heap. NULL with ENOMEM. */
 internal void *tenant_make(masu_heap *heap, size_t size, size_t align);
 internal void tenant_join(tenant *t, masu_heap *heap, const char *form, const char *name);
-/* The form is destroyed: its descriptor is freed. Checked builds keep it and report
+internal void tenant_leave(tenant *t);
+/* The form is destroyed: it leaves, and its descriptor is freed. Checked builds keep that and report
  * whoever uses it again. */
 internal void tenant_end(tenant *t, void *descriptor);
 static inline void tenant_used(const tenant *t, const void *descriptor) {

@@ -1,8 +1,10 @@
 /* scope: values that die with the scope they were made in (masu/scope.h).
  *
  * Each thread has a stack of values and a stack of open scopes in arrays of its own, and one
- * arena for temporary memory. All are made at the first use and end with the thread. Nothing is
- * read of the caller's masu_scope but its address: the frame that it lay in may be gone.
+ * arena for temporary memory of the general memory. All are made at the first use and end with the
+ * thread. Temporary memory of a scope that has a heap is an arena there, which is the first of the
+ * scope's values, so that it goes last. Nothing is read of the caller's masu_scope but its address:
+ * the frame that it lay in may be gone.
  *
  *     values[levels[i].first ..] belong to scope i or to scopes inside it
  *     levels that have a mark of temporary memory come before those that have none
@@ -19,10 +21,11 @@
 
 #include "base/bits.h"
 #include "api/thread.h"
+#include "forms/named.h"
 #include "forms/thread_end.h"
 #include "masu/pool.h"
 
-enum { SCOPE_VALUES_LEAST = 64, SCOPE_LEVELS_LEAST = 32 };
+enum { SCOPE_VALUES_LEAST = 64, SCOPE_LEVELS_LEAST = 32, SCOPE_TEMP_LEAST = 4000 };
 
 typedef struct scope_value {
   void *p;
@@ -33,10 +36,10 @@ typedef struct scope_level {
   const masu_scope *key;
   uintptr_t lowest;
   masu_heap *heap;
+  masu_arena *in_heap; /* its temporary memory there, if it has any */
   uint64_t number; /* rising inwards; stays when a level further out is forgotten */
   size_t first;
-  masu_mark temp;
-  bool has_temp;
+  masu_mark temp; /* of the thread's arena; run NULL: it was not asked for any */
 } scope_level;
 
 typedef struct scope_stack {
@@ -46,6 +49,7 @@ typedef struct scope_stack {
   size_t count, room;
   uint64_t opened; /* scopes so far */
   masu_arena *temp;
+  tenant tenant;
 } scope_stack;
 
 /* A thread without scopes has this one: empty, and without room. */
@@ -55,6 +59,13 @@ static inline scope_stack *my_scopes(void) {
   const heap *own = thread_heap();
   scope_stack *s = LIKELY(own != NULL) ? own->hot.scopes : NULL;
   return LIKELY(s != NULL) ? s : &no_scopes;
+}
+
+/* Of the two arrays. */
+static void scope_figures(const tenant *t, size_t *used, size_t *held) {
+  const scope_stack *s = CONTAINER_OF(t, scope_stack, tenant);
+  *used = tenant_peek(&s->count) * sizeof(scope_value) + tenant_peek(&s->depth) * sizeof(scope_level);
+  *held = tenant_peek(&s->room) * sizeof(scope_value) + tenant_peek(&s->level_room) * sizeof(scope_level);
 }
 
 /* False: out of memory, or past the thread's last destructor, where nothing would close
@@ -67,6 +78,8 @@ static COLD bool have_scopes(void) {
     masu_free(s);
     return false;
   }
+  s->tenant.figures = scope_figures;
+  tenant_join(&s->tenant, NULL, "scope", NULL);
   thread_heap()->hot.scopes = s;
   return true;
 }
@@ -119,7 +132,7 @@ static void close_innermost(scope_stack *mine) {
   if (!is_innermost(mine, number))
     return;
   const scope_level *level = innermost(mine);
-  if (level->has_temp)
+  if (level->temp.run)
     masu_arena_rewind(mine->temp, level->temp);
   mine->depth--;
 }
@@ -149,7 +162,7 @@ static NOINLINE void close_level(scope_stack *mine, const masu_scope *s) {
 PUBLIC void masu_scope_close(masu_scope *s) {
   scope_stack *mine = my_scopes();
   const scope_level *last = innermost(mine);
-  if (last && last->key == s && last->first == mine->count && !last->has_temp)
+  if (last && last->key == s && last->first == mine->count && !last->temp.run)
     mine->depth--; /* there is nothing to release */
   else
     close_level(mine, s);
@@ -187,9 +200,10 @@ PUBLIC int masu_scope_open(masu_scope *s, masu_heap *in) {
   l->key = s;
   l->lowest = min_size(lowest, (uintptr_t)s);
   l->heap = in;
+  l->in_heap = NULL;
   l->number = mine->opened++;
   l->first = mine->count;
-  l->has_temp = false;
+  l->temp.run = NULL;
   return 0;
 }
 
@@ -204,6 +218,7 @@ internal void scope_thread_ends(void) {
   masu_free(s->values);
   masu_arena_destroy(s->temp);
   thread_heap()->hot.scopes = NULL;
+  tenant_leave(&s->tenant);
   masu_free(s);
 }
 
@@ -253,16 +268,46 @@ PUBLIC void *masu_scope_realloc(void *p, size_t size) {
   return q;
 }
 
-PUBLIC void *masu_scope_temp(size_t size) {
-  if (UNLIKELY(!my_scopes()->temp) &&
-      (!have_scopes() || !(my_scopes()->temp = masu_arena_create(0))))
-    return scope_out_of_memory();
-  /* Scopes around it that have none yet start at the same place. */
-  for (size_t i = my_scopes()->depth; i && !my_scopes()->levels[i - 1].has_temp; i--) {
-    my_scopes()->levels[i - 1].temp = masu_arena_mark(my_scopes()->temp);
-    my_scopes()->levels[i - 1].has_temp = true;
+/* The value at `at` goes before those from `first` on. */
+static void move_value(scope_stack *mine, size_t at, size_t first) {
+  scope_value v = mine->values[at];
+  memmove(&mine->values[first + 1], &mine->values[first], (at - first) * sizeof v);
+  mine->values[first] = v;
+}
+
+static void end_temp(void *p) { masu_arena_destroy(p); }
+
+/* The heap's callback may have used scopes, this one's temporary memory too. */
+static COLD bool have_temp_in_heap(void) {
+  masu_arena *a = masu_arena_create_in(innermost(my_scopes())->heap, "scope", SCOPE_TEMP_LEAST);
+  if (!a || innermost(my_scopes())->in_heap || !masu_scope_add(a, end_temp)) {
+    masu_arena_destroy(a);
+    return a && innermost(my_scopes())->in_heap;
   }
-  return masu_arena_alloc(my_scopes()->temp, size);
+  scope_stack *mine = my_scopes();
+  innermost(mine)->in_heap = a;
+  move_value(mine, mine->count - 1, innermost(mine)->first);
+  return true;
+}
+
+static void *temp_in_heap(size_t size) {
+  if (UNLIKELY(!innermost(my_scopes())->in_heap) && !have_temp_in_heap())
+    return scope_out_of_memory();
+  return masu_arena_alloc(innermost(my_scopes())->in_heap, size);
+}
+
+PUBLIC void *masu_scope_temp(size_t size) {
+  const scope_level *last = innermost(my_scopes());
+  if (last && last->heap)
+    return temp_in_heap(size);
+  if (UNLIKELY(!my_scopes()->temp) &&
+      (!have_scopes() || !(my_scopes()->temp = masu_arena_create_in(NULL, "scope", 0))))
+    return scope_out_of_memory();
+  scope_stack *mine = my_scopes();
+  /* Scopes around it that have none yet start at the same place. */
+  for (size_t i = mine->depth; i && !mine->levels[i - 1].temp.run; i--)
+    mine->levels[i - 1].temp = masu_arena_mark(mine->temp);
+  return masu_arena_alloc(mine->temp, size);
 }
 
 /* ---- Handing on ---- */
@@ -291,10 +336,7 @@ PUBLIC void *masu_scope_hand_out(void *p) {
     i--;
   if (!i)
     return p; /* the thread's outermost has it */
-  size_t first = my_scopes()->levels[i - 1].first++;
-  scope_value v = my_scopes()->values[at];
-  memmove(&my_scopes()->values[first + 1], &my_scopes()->values[first], (at - first) * sizeof *my_scopes()->values);
-  my_scopes()->values[first] = v;
+  move_value(my_scopes(), at, my_scopes()->levels[i - 1].first++);
   return p;
 }
 

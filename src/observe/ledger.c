@@ -89,7 +89,7 @@ static const ledger_column named_columns[] = {
 
 #define OF(name, unit, meaning) COLUMN(ledger_form, name, unit, meaning)
 static const ledger_column form_columns[] = {
-    OF(form, TEXT, "pool, fixed, arena or ladder"),
+    OF(form, TEXT, "pool, fixed, arena, ladder or scope"),
     OF(name, TEXT, "its name"),
     OF(used, BYTES, "in use"),
     OF(held, BYTES, "held, as blocks of its heap"),

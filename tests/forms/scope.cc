@@ -138,6 +138,88 @@ TEST_F(Scope, TemporaryMemoryGoesBack) {
   masu_scope_close(&outer);
 }
 
+/* One name and one limit for all that a scope takes. */
+TEST_F(Scope, TemporaryMemoryOfAHeapIsTheHeaps) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_heap_figures before, f;
+  masu_heap_read(heap, &before, sizeof before);
+  masu_scope general, outer, inner;
+  masu_scope_open(&general, nullptr);
+  void *first = masu_scope_temp(16);
+  for (int i = 0; i < 3; i++) {
+    masu_scope_open(&outer, heap);
+    masu_scope_add(masu_scope_temp(200 * KIB), [](void *p) { memset(p, 1, 200 * KIB); }); /* it is still there */
+    masu_heap_read(heap, &f, sizeof f);
+    EXPECT_GE(f.used, before.used + 200 * KIB);
+    masu_scope_open(&inner, nullptr);
+    EXPECT_EQ(masu_scope_temp(16), static_cast<char *>(first) + 16);
+    masu_scope_close(&inner);
+    masu_heap_set_budget(heap, 0, f.used);
+    EXPECT_FAILS_WITH(ENOMEM, masu_scope_temp(MIB));
+    masu_scope_open(&inner, heap);
+    EXPECT_FAILS_WITH(ENOMEM, masu_scope_temp(MIB)); /* its first */
+    masu_scope_close(&inner);
+    masu_heap_set_budget(heap, 0, 0);
+    EXPECT_TRUE(multiple_of(masu_scope_temp(MIB), 16));
+    masu_scope_close(&outer);
+    masu_heap_read(heap, &f, sizeof f);
+    EXPECT_EQ(f.live, 0u);
+  }
+  EXPECT_EQ(masu_scope_temp(16), static_cast<char *>(first) + 16);
+  masu_scope_close(&general);
+  masu_heap_destroy(heap);
+}
+
+/* What is handed out of a scope stays behind its temporary memory, and what is left open keeps it. */
+TEST_F(Scope, TemporaryMemoryOfAHeapGoesLast) {
+  masu_heap *heap = masu_heap_create("home");
+  masu_scope outer, left, other;
+  masu_scope_open(&outer, heap);
+  masu_scope_add(number(1), note);
+  masu_scope_temp(100);
+  masu_scope_open(&left, heap);
+  masu_scope_add(number(2), note);
+  void *p = masu_scope_temp(100);
+  pattern_write(p, 100, 1);
+  masu_scope_hand_out(number(2));
+  masu_scope_open(&other, nullptr);
+  masu_scope_open(&left, nullptr); /* where it was left open */
+  masu_scope_close(&left);
+  masu_scope_close(&other);
+  EXPECT_EQ(pattern_mismatch(p, 100, 1), 100u);
+  masu_scope_close(&outer);
+  EXPECT_EQ(released, (std::vector<long>{2, 1}));
+  masu_heap_figures f;
+  masu_heap_read(heap, &f, sizeof f);
+  EXPECT_EQ(f.live, 0u);
+  masu_heap_destroy(heap);
+}
+
+/* The callback comes as the scope's arena is made. */
+TEST_F(Scope, TheCallbackMayUseTheScope) {
+  masu_heap *heap = masu_heap_create("home");
+  static int calls;
+  calls = 0;
+  masu_heap_on_soft(heap, [](masu_heap *, size_t, void *) {
+    masu_scope inner[50]; /* the stack of scopes moves */
+    calls++;
+    pattern_write(masu_scope_temp(1000), 1000, 1);
+    for (masu_scope &s : inner)
+      masu_scope_open(&s, nullptr);
+    masu_scope_close(&inner[0]);
+  }, nullptr);
+  masu_scope s;
+  masu_scope_open(&s, heap);
+  masu_heap_set_budget(heap, 1, 0);
+  void *p = masu_scope_temp(1000);
+  pattern_write(p, 1000, 2);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(masu_scope_count(), 1u); /* one arena */
+  EXPECT_EQ(pattern_mismatch(p, 1000, 2), 1000u);
+  masu_scope_close(&s);
+  masu_heap_destroy(heap);
+}
+
 __attribute__((noinline)) static void leave_one_open(jmp_buf back) {
   masu_scope inner;
   masu_scope_open(&inner, nullptr);

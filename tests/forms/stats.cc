@@ -4,6 +4,7 @@
 #include <masu/fixed.h>
 #include <masu/heap.h>
 #include <masu/profile.h>
+#include <masu/scope.h>
 #include <masu/sized.h>
 #include <masu/stats.h>
 
@@ -368,6 +369,28 @@ static std::string printed(masu_stats_format format) {
   std::string out = text;
   free(text);
   return out;
+}
+
+/* While its thread has any. */
+TEST_F(Stats, ScopesHaveALine) {
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), R"("form": "scope")"), 0u);
+  masu_heap *heap = masu_heap_create("the-heap");
+  std::thread([heap] {
+    masu_scope s[2];
+    for (masu_scope &each : s)
+      masu_scope_open(&each, &each == s ? nullptr : heap);
+    for (int i = 0; i < 100; i++)
+      masu_scope_alloc(10);
+    std::string text = printed(MASU_STATS_JSON);
+    EXPECT_TRUE(matches(text, R"("form": "scope", "name": "", "used": 1728, "held": [0-9]+, "heap": "")")) << text; /* 100 of 16 bytes, 2 of 64 */
+    masu_scope_temp(50000);
+    masu_scope_close(&s[1]);
+    masu_scope_temp(30000);
+    text = printed(MASU_STATS_JSON);
+    EXPECT_EQ(lines_with(text, R"("form": "arena", "name": "scope")"), 1u) << text;
+  }).join();
+  EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), R"("form": "scope")"), 0u);
+  masu_heap_destroy(heap);
 }
 
 /* Of the table `sampled`; -1: there is none. */

@@ -190,17 +190,23 @@ class worker {
     masu_scope scope;
     masu_scope_open(&scope, random.below(2) ? own : nullptr);
     size_t before = masu_scope_count();
+    std::vector<block> mine;
     for (uint64_t n = random.below(6); n > 0; n--) {
-      auto *p = static_cast<unsigned char *>(got(masu_scope_alloc(40)));
-      pattern_write(p, 40, n);
-      pattern_write(got(masu_scope_temp(n * 50)), n * 50, n);
+      block value = {static_cast<unsigned char *>(got(masu_scope_alloc(40))), 40, n};
+      mine.push_back({static_cast<unsigned char *>(got(masu_scope_temp(n * 50))), n * 50, n});
+      fill(value);
+      fill(mine.back());
       if (depth && random.below(3) == 0)
-        masu_scope_hand_out(p);
+        masu_scope_hand_out(value.p);
       else if (random.below(5) == 0)
-        masu_free(masu_scope_keep(p));
+        masu_free(masu_scope_keep(value.p));
+      else
+        mine.push_back(value);
     }
     if (depth < 5 && random.below(2))
       use_scopes(depth + 1);
+    for (const block &b : mine)
+      check(b);
     masu_scope_close(&scope);
     if (depth == 0 && masu_scope_count() > before)
       fail("a scope kept its values", &scope);
