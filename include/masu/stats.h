@@ -43,6 +43,7 @@ typedef struct masu_stats {
   uint64_t front;        /* large blocks that were freed and are kept for reuse */
   uint64_t idle;         /* free memory outside of slabs that may be resident */
   uint64_t kept;         /* the same of mappings of their own */
+  uint64_t prepared;     /* what masu_prewarm asked for: so much stays resident when it is free */
   uint64_t dirty;        /* what was handed out and is kept but for slab_unused: resident, about */
   uint64_t returned;     /* given back to the system so far, summed up */
   uint64_t reserved;     /* address space */

@@ -38,6 +38,7 @@ static const ledger_column process_columns[] = {
     OF(front, BYTES, "large blocks freed and kept for reuse"),
     OF(idle, BYTES, "free slices that may be resident"),
     OF(kept, BYTES, "free mappings kept for reuse"),
+    OF(prepared, BYTES, "what masu_prewarm keeps resident"),
     OF(dirty, BYTES, "handed out or kept, that may be resident"),
     OF(returned, BYTES_SUM, "given back to the system so far"),
     OF(reserved, BYTES, "address space reserved"),
@@ -349,6 +350,7 @@ static void sum_up(walk *w) {
   p->peak = f.peak;
   p->idle = f.idle;
   p->kept = f.kept;
+  p->prepared = f.prewarmed;
   p->returned = f.returned;
   p->reserved = f.reserved;
   p->committed = f.committed;

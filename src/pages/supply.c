@@ -662,6 +662,7 @@ internal supply_figures supply_figures_now(void) {
   lock_take(LOCK_SUPPLY);
   supply_figures f = supply.figures;
   f.kept = mappings_kept();
+  f.prewarmed = supply.prewarmed;
   lock_drop(LOCK_SUPPLY);
   return f;
 }

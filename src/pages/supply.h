@@ -107,6 +107,7 @@ typedef struct supply_figures {
   size_t peak;      /* the most that used and direct together ever were */
   size_t idle;      /* in the regions, free and possibly resident */
   size_t kept;      /* in mappings given back, kept for reuse */
+  size_t prewarmed; /* to be kept free and resident: what supply_prewarm asked for */
   size_t returned;  /* purged, summed up since start */
 } supply_figures;
 internal supply_figures supply_figures_now(void);

@@ -1,4 +1,6 @@
 /* Prepared memory: no page fault, no memory given back. */
+#include <masu/stats.h>
+
 #include <sys/mman.h>
 
 #include <atomic>
@@ -47,7 +49,12 @@ TEST_F(Latency, NoPageFaults) {
   uint64_t resident;
   masu_ctl("stats.resident", &resident, nullptr);
   EXPECT_GT(resident, 10 * MIB);
+  masu_stats s;
+  EXPECT_EQ(masu_stats_read(&s, sizeof s), 0);
+  EXPECT_GE(s.prepared, 14 * MIB); /* what the blocks take, and MIB */
   masu_malloc_trim(0); /* ends it */
+  EXPECT_EQ(masu_stats_read(&s, sizeof s), 0);
+  EXPECT_EQ(s.prepared, 0u);
   EXPECT_GT(faults_of_rounds(classes, blocks), 1000);
 }
 
