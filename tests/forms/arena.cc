@@ -106,6 +106,19 @@ TEST_F(Arena, ResetKeepsTheMemory) {
   masu_arena_destroy(a);
 }
 
+#if EXACT_MEMORY
+TEST_F(Arena, WhatIsKnownToBeZeroIsNotTouched) {
+  masu_malloc_trim(0); /* so that the arena's memory comes from the system */
+  masu_arena *a = masu_arena_create(64 * MIB);
+  size_t before = resident_kib();
+  auto *p = static_cast<char *>(masu_arena_calloc(a, 60, MIB));
+  EXPECT_LT(resident_kib(), before + KIB);
+  memset(p, 1, 60 * MIB);
+  EXPECT_GT(resident_kib(), before + 59 * KIB);
+  masu_arena_destroy(a);
+}
+#endif
+
 TEST_F(Arena, TheLastBlockGrowsInPlace) {
   masu_arena *a = masu_arena_create(10000);
   void *first = masu_arena_alloc(a, 100), *p = masu_arena_alloc(a, 100);

@@ -111,6 +111,31 @@ TEST_F(Fixed, OverTheCallersMemory) {
   munmap(shared, size);
 }
 
+/* One that is reserved, or, if the system has none, one that it may make. */
+TEST_F(Fixed, OverAHugePage) {
+  size_t size = 2 * MIB;
+  int how = MAP_PRIVATE | MAP_ANONYMOUS;
+  auto *start = static_cast<char *>(mmap(nullptr, size, PROT_READ | PROT_WRITE, how | MAP_HUGETLB, -1, 0)), *page = start;
+  size_t mapped = size;
+  if (start == MAP_FAILED) {
+    mapped = 2 * size;
+    start = static_cast<char *>(mmap(nullptr, mapped, PROT_READ | PROT_WRITE, how, -1, 0));
+    ASSERT_NE(start, MAP_FAILED);
+    page = start + (-reinterpret_cast<uintptr_t>(start) & (size - 1));
+    madvise(page, size, MADV_HUGEPAGE);
+  }
+  masu_fixed f;
+  size_t count = masu_fixed_init(&f, page, size, 1000, 0);
+  ASSERT_EQ(count, size / 1008);
+  std::set<void *> seen;
+  while (void *p = masu_fixed_alloc(&f, 1000))
+    EXPECT_TRUE(seen.insert(memset(p, 1, 1000)).second);
+  EXPECT_EQ(seen.size(), count);
+  EXPECT_GE(*seen.begin(), page);
+  EXPECT_LE(static_cast<char *>(*seen.rbegin()) + 1000, page + size);
+  munmap(start, mapped);
+}
+
 #if EXACT_MEMORY
 TEST_F(Fixed, NoPageFaultAndNoSystemCallAfterCreate) {
   for (size_t size : {100ul, 4000ul, 8192ul, 10000ul}) {
