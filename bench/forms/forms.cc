@@ -162,6 +162,21 @@ template <class Form> double frame_freed(size_t repeats) {
   return double(now_ns() - start) / double(repeats * 100000);
 }
 
+// ---- first: 10,000 blocks of 2,000 bytes that are written to for the first time ----
+
+template <class Form> double first(size_t) {
+  static unsigned char *block[BLOCKS];
+  memset(block, 1, sizeof block); // resident
+  Form::start(2000);
+  uint64_t start = now_ns();
+  for (size_t i = 0; i < BLOCKS; i++)
+    block_mark(block[i] = static_cast<unsigned char *>(got(Form::alloc(2000))), 2000, i);
+  uint64_t end = now_ns();
+  for (size_t i = 0; i < BLOCKS; i++)
+    block_check(block[i], 2000, i);
+  return double(end - start) / double(BLOCKS);
+}
+
 #ifdef WITH_MASU
 // The reset alone, after 100,000 blocks.
 double arena_reset(size_t repeats) {
@@ -234,7 +249,7 @@ template <class Form> double stackprobe(size_t repeats) {
   return double(now_ns() - start) / double(repeats * 10000);
 }
 
-// ---- tail: the longest call of stackprobe that was not the machine's own ----
+// ---- tail: calls of stackprobe that take long, and are not the machine's own ----
 
 uint64_t clock_ns() {
   timespec t;
@@ -242,30 +257,41 @@ uint64_t clock_ns() {
   return uint64_t(t.tv_sec) * 1000000000u + uint64_t(t.tv_nsec);
 }
 
-// Calls above 10 microseconds in a million, less those of calls that do nothing.
+// Who waits for the machine in proportion to the time that he takes, so long ones count as LATE.
+constexpr uint64_t LATE = 10000;
+struct intervals {
+  uint64_t ns, late;
+  void add(uint64_t from, uint64_t to) {
+    late += to - from > LATE;
+    ns += to - from > LATE ? LATE : to - from;
+  }
+};
+
+// Calls above 10 microseconds in a million, less those of an empty loop that takes as long.
 template <class Form> double tail(size_t repeats) {
   static unsigned char *slot[14000];
   uint32_t random = 2463534242u;
-  size_t steps = repeats * 10000, late = 0, late_empty = 0;
+  size_t steps = repeats * 10000;
+  intervals calls = {}, empty = {};
   Form::start(10000);
   for (size_t n = 0; n < steps + 100000; n++) {
     size_t i = xorshift32(&random) % 14000, size = xorshift32(&random) % 10000 + 1;
-    uint64_t a = clock_ns();
-    __asm__ volatile("" ::: "memory");
-    uint64_t b = clock_ns();
+    uint64_t before = clock_ns();
     if (slot[i]) {
       Form::free(slot[i], size);
       slot[i] = nullptr;
     } else {
       slot[i] = static_cast<unsigned char *>(got(Form::alloc(size)));
     }
-    uint64_t c = clock_ns();
-    if (n < 100000) // all slots are filled, all memory is there
-      continue;
-    late_empty += b - a > 10000;
-    late += c - b > 10000;
+    uint64_t after = clock_ns();
+    if (n >= 100000) // all slots are filled, all memory is there
+      calls.add(before, after);
+    while (empty.ns < calls.ns) {
+      before = clock_ns();
+      empty.add(before, clock_ns());
+    }
   }
-  return (double(late) - double(late_empty)) * 1e6 / double(steps);
+  return (double(calls.late) - double(empty.late)) * 1e6 / double(steps);
 }
 
 // ---- The table of pairs ----
@@ -298,6 +324,9 @@ const entry entries[] = {
     TIMED(frame, arena, 100),
     TIMED(frame, scope, 100),
     {"frame", "pool", frame<form_pool<0>>, 100, "ns"},
+    {"first", "prepared", first<form_prepared<BLOCKS>>, 1, "ns"},
+    {"first", "pool_reserved", first<form_reserved<BLOCKS>>, 1, "ns"},
+    {"first", "fixed", first<form_fixed<BLOCKS>>, 1, "ns"},
     {"reset", "arena", arena_reset, 100, "ns"},
     {"scope", "scope", scope<1>, 20000, "ns"},
     {"scope", "scope_1000_deep", scope<1000>, 20000, "ns"},
@@ -311,6 +340,7 @@ const entry entries[] = {
     {"replace", "masu", replace<form_malloc>, 300, "ns"},
     {"sizes", "masu", sizes<form_malloc>, 300, "ns"},
     {"frame", "masu", frame_freed<form_malloc>, 100, "ns"},
+    {"first", "masu", first<form_malloc>, 1, "ns"},
     {"stackprobe", "masu", stackprobe<form_malloc>, 1000, "ns"},
     {"tail", "masu", tail<form_malloc>, 200, "per million"},
 #else
@@ -333,6 +363,7 @@ const entry entries[] = {
     TIMED(frame, floor_bump, 100),
     TIMED(frame, pmr_monotonic, 100),
     TIMED(frame, obstack, 100),
+    TIMED(first, malloc, 1),
     TIMED(stackprobe, malloc, 1000),
     TIMED(tail, malloc, 200),
 #ifdef HAVE_BOOST

@@ -61,6 +61,22 @@ template <unsigned FLAGS> struct form_pool {
   static void reset() { masu_pool_reset(pool); }
 };
 
+// With room for COUNT blocks made beforehand.
+template <size_t COUNT> struct form_reserved : form_pool<0> {
+  static void start(size_t n) {
+    form_pool<0>::start(n);
+    if (masu_pool_reserve(pool, COUNT))
+      fail("no memory to reserve");
+  }
+};
+template <size_t COUNT> struct form_prepared : form_malloc {
+  static void start(size_t n) {
+    masu_prewarm_class blocks = {n, COUNT};
+    if (masu_prewarm(0, &blocks, 1))
+      fail("no memory to prepare");
+  }
+};
+
 template <size_t COUNT> struct form_fixed {
   static inline masu_fixed *pool;
   static void start(size_t n) { pool = masu_fixed_create(n, COUNT, MASU_FIXED_FALLBACK); }
