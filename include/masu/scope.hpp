@@ -14,10 +14,11 @@
 
 namespace masu {
 
-/* Opens a scope of the calling thread and closes it, also when an exception passes. */
+/* Opens a scope of the calling thread and closes it, also when an exception passes. heap: see
+ * masu_scope_open. */
 class scope {
 public:
-  explicit scope(masu_heap *heap = nullptr) {
+  explicit scope(masu_heap *heap = nullptr) : heap_(heap) {
     if (masu_scope_open(&scope_, heap))
       throw std::bad_alloc();
   }
@@ -25,18 +26,33 @@ public:
   scope(const scope &) = delete;
   scope &operator=(const scope &) = delete;
 
-  /* An object that lives until the innermost scope closes. */
+  /* An object in the scope's heap that lives until the innermost scope closes. */
   template <class T, class... Arguments> T *make(Arguments &&...arguments) {
-    T *object = new T(std::forward<Arguments>(arguments)...);
-    if (!masu_scope_add(object, [](void *p) { delete static_cast<T *>(p); })) {
-      delete object;
+    void *p = masu_heap_aligned_alloc(heap_, alignof(T), sizeof(T));
+    if (!p)
+      throw std::bad_alloc();
+    T *object;
+    try {
+      object = ::new (p) T(std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      masu_free(p);
+      throw;
+    }
+    if (!masu_scope_add(object, end<T>)) {
+      end<T>(object);
       throw std::bad_alloc();
     }
     return object;
   }
 
 private:
+  template <class T> static void end(void *p) {
+    static_cast<T *>(p)->~T();
+    masu_free(p);
+  }
+
   masu_scope scope_;
+  masu_heap *heap_;
 };
 
 } // namespace masu

@@ -3,6 +3,7 @@
 #include <masu/pool.hpp>
 #include <masu/scope.hpp>
 
+#include <array>
 #include <list>
 #include <map>
 #include <stdexcept>
@@ -98,6 +99,28 @@ struct counted {
   counted() { alive++; }
   ~counted() { alive--; }
 };
+
+struct alignas(256) wide {
+  char bytes[256];
+};
+using large = std::array<char, 100000>;
+
+TEST_F(Cpp, ObjectsOfAScopeAreInItsHeap) {
+  masu::named_heap heap("objects");
+  {
+    masu::scope scope(heap.get());
+    EXPECT_EQ(masu_heap_of(scope.make<counted>()), heap.get());
+    EXPECT_TRUE(multiple_of(scope.make<wide>(), 256));
+    EXPECT_THROW(scope.make<picky>(-1), std::invalid_argument);
+    EXPECT_EQ(masu_scope_count(), 2u);
+    masu_heap_set_budget(heap.get(), 0, 1);
+    EXPECT_THROW(scope.make<large>(), std::bad_alloc);
+  }
+  EXPECT_EQ(alive, 0);
+  masu_heap_figures f;
+  masu_heap_read(heap.get(), &f, sizeof f);
+  EXPECT_EQ(f.blocks, 0u);
+}
 
 TEST_F(Cpp, AScopeDestroysItsObjects) {
   try {
