@@ -31,11 +31,10 @@ enum {
 };
 
 typedef struct masu_fixed {
-  void *ready;   /* free blocks, each holding the address of the next */
+  masu_runs free;
   char *start;   /* of the first block */
   size_t span;   /* bytes of all blocks */
   size_t block;  /* usable bytes of a block */
-  size_t taken, given; /* counts of both, apart: neither waits for the other */
   size_t missed; /* allocations that got NULL or fell back */
   masu_heap *heap;
   unsigned flags;
@@ -57,7 +56,7 @@ MASU_API size_t masu_fixed_init(masu_fixed *pool, void *memory, size_t bytes, si
                                 unsigned flags);
 /* Ends one that masu_fixed_create made. NULL: nothing happens. Blocks that fell back stay. */
 MASU_API void masu_fixed_destroy(masu_fixed *pool);
-/* All blocks of the pool are free again; those that fell back stay. Touches each block. */
+/* All blocks of the pool are free again, at a cost that does not depend on their number; those that fell back stay. */
 MASU_API void masu_fixed_reset(masu_fixed *pool);
 
 MASU_API void *masu_fixed_alloc_slow(masu_fixed *pool, size_t size);
@@ -70,27 +69,21 @@ static inline int masu_fixed_owns(const masu_fixed *pool, const void *p) {
 }
 
 static inline void *masu_fixed_alloc(masu_fixed *pool, size_t size) {
-  void *p = pool->ready;
-  if (__builtin_expect(!p || size > pool->block, 0))
+  masu_runs *runs = &pool->free;
+  if (__builtin_expect(size > pool->block, 0) ||
+      (__builtin_expect(runs->at == runs->end, 0) && !masu_runs_next(runs, pool->block, 1)))
     return masu_fixed_alloc_slow(pool, size);
-  pool->ready = *(masu_link *)p;
-  MASU_COUNT(pool->taken++);
+  char *p = runs->at;
+  runs->at = p + pool->block;
   return p;
 }
 
 /* p: a block of masu_fixed_alloc or _realloc of this pool, or NULL. */
 static inline void masu_fixed_free(masu_fixed *pool, void *p) {
-  if (__builtin_expect(!masu_fixed_owns(pool, p), 0)) {
+  if (__builtin_expect(!masu_fixed_owns(pool, p) || MASU_CHECKED_HERE != 0, 0))
     masu_fixed_free_slow(pool, p);
-    return;
-  }
-  MASU_COUNT(pool->given++);
-  if (MASU_CHECKED_HERE != 0) {
-    masu_fixed_free_slow(pool, p);
-    return;
-  }
-  *(masu_link *)p = pool->ready;
-  pool->ready = p;
+  else if (!masu_runs_give(&pool->free, (char *)p, pool->block, 1))
+    masu_runs_begin(&pool->free, (char *)p, pool->block);
 }
 
 /* p NULL: as alloc. A block of the pool stays where it is if the size fits in it; else it is
@@ -99,16 +92,13 @@ static inline void masu_fixed_free(masu_fixed *pool, void *p) {
 static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
   if (__builtin_expect(masu_fixed_owns(pool, p) && size <= pool->block && MASU_CHECKED_HERE == 0, 1))
     return p;
-  if (!p)
-    return masu_fixed_alloc(pool, size);
-  void *q = masu_fixed_realloc_slow(pool, p, size);
-  if (q && q != p && masu_fixed_owns(pool, p))
-    MASU_COUNT(pool->given++);
-  return q;
+  return p ? masu_fixed_realloc_slow(pool, p, size) : masu_fixed_alloc(pool, size);
 }
 
-/* Blocks in use, unless that isn't counted. */
-static inline size_t masu_fixed_live(const masu_fixed *pool) { return pool->taken - pool->given; }
+/* Blocks in use. */
+static inline size_t masu_fixed_live(const masu_fixed *pool) {
+  return (pool->span - pool->free.listed - (size_t)(pool->free.end - pool->free.at)) / pool->block;
+}
 
 /* ---- Ladders ---- */
 

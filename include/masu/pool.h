@@ -18,7 +18,7 @@
  * to its first 4 bytes), and so does a checked library; all code that uses such a pool should be
  * compiled so. Otherwise a breach is undefined.
  *
- * Each pool counts its live blocks; with MASU_NO_COUNTS=1 the inline functions don't.
+ * Each pool knows how many blocks are live; in code compiled with MASU_NO_COUNTS=1 not.
  * Blocks are not zeroed. Sizes are bytes. Memory comes in up to 64 chunks, each at least a third
  * of what the pool has so far, and is touched page by page as blocks are first used. A chunk
  * has less than 2^26 blocks.
@@ -40,11 +40,11 @@ enum {
 };
 
 #if defined(MASU_NO_COUNTS) && MASU_NO_COUNTS
-#define MASU_COUNT(change) ((void)0)
 #define MASU_UNCOUNTED_HERE MASU_POOL_UNCOUNTED
+#define MASU_COUNTED_HERE 0
 #else
-#define MASU_COUNT(change) ((void)(change))
 #define MASU_UNCOUNTED_HERE 0
+#define MASU_COUNTED_HERE 1
 #endif
 #if defined(MASU_CHECKED) && MASU_CHECKED
 #define MASU_CHECKED_HERE MASU_POOL_CHECKED
@@ -52,13 +52,21 @@ enum {
 #define MASU_CHECKED_HERE 0
 #endif
 
+/* Free blocks of one size, by runs of blocks that lie side by side. Nothing is in the current run, which
+ * is in order of address; each other run holds the address of the next and, unless it is one block
+ * alone, its own end. */
+typedef struct masu_runs {
+  char *at, *end; /* the current one */
+  char *more;     /* the others, which are taken after it; lowest bit set: that one is a block alone */
+  size_t listed;  /* bytes of those, if they are counted */
+} masu_runs;
+
 /* What the inline functions need of a pool. The library's own part follows. */
 typedef struct masu_pool {
-  void *ready;     /* free blocks, each holding the address of the next */
-  char *at, *end;  /* free blocks side by side, most of them never used: nothing is in them */
+  masu_runs free;
   size_t size;     /* from one block to the next */
-  size_t taken, given; /* counts of both, apart: neither waits for the other */
-  uint32_t guided; /* not 0: every call goes through the library */
+  size_t made;     /* bytes of the blocks that were ever free; of a guided pool, of those in use */
+  uint32_t guided; /* not 0: every call goes through the library, and there are no runs */
 } masu_pool;
 
 /* size: of a block, at least 1; rounded up to a multiple of 4 and of align. align: a power
@@ -82,39 +90,83 @@ MASU_API void *masu_pool_alloc_slow(masu_pool *pool);
 MASU_API void masu_pool_free_slow(masu_pool *pool, void *p);
 
 #ifdef __GNUC__
-typedef void *__attribute__((may_alias, aligned(4))) masu_link; /* in any block */
+typedef char *__attribute__((may_alias, aligned(4))) masu_link; /* in any block */
 #else
-typedef void *masu_link;
+typedef char *masu_link;
 #endif
+
+/* The next run of the list becomes the current one, which is empty; 0: there is none. */
+static inline int masu_runs_next(masu_runs *runs, size_t size, int counted) {
+  uintptr_t first = (uintptr_t)runs->more, alone = first & 1;
+  masu_link *links = (masu_link *)(first - alone);
+  if (!first)
+    return 0;
+  runs->more = links[0];
+  runs->at = (char *)links;
+  runs->end = alone ? (char *)links + size : links[1];
+  if (counted)
+    runs->listed -= (size_t)(runs->end - runs->at);
+  return 1;
+}
+
+/* Puts a run on the list. */
+static inline void masu_runs_list(masu_runs *runs, char *at, char *end, size_t size, int counted) {
+  uintptr_t alone = (size_t)(end - at) == size;
+  masu_link *links = (masu_link *)(void *)at;
+  links[0] = runs->more;
+  if (!alone)
+    links[1] = end;
+  runs->more = at + alone;
+  if (counted)
+    runs->listed += (size_t)(end - at);
+}
+
+static inline void masu_runs_begin(masu_runs *runs, char *p, size_t size) {
+  runs->at = p;
+  runs->end = p + size;
+}
+
+/* A block is free again. Those that come back in the order they were taken in, or in the opposite one, stay
+ * side by side. 0: there is no current run; let it be the begin of one. */
+static inline int masu_runs_give(masu_runs *runs, char *p, size_t size, int counted) {
+  if (p + size == runs->at) {
+    runs->at = p;
+  } else if (runs->at == runs->end) {
+    return 0;
+  } else if (p == runs->end) {
+    runs->end = p + size;
+  } else {
+    masu_runs_list(runs, runs->at, runs->end, size, counted);
+    masu_runs_begin(runs, p, size);
+  }
+  return 1;
+}
 
 /* NULL with ENOMEM. */
 static inline void *masu_pool_alloc(masu_pool *pool) {
-  void *p = pool->ready;
-  if (p) {
-    pool->ready = *(masu_link *)p;
-  } else {
-    p = pool->at;
-    if (__builtin_expect(p == pool->end, 0))
-      return masu_pool_alloc_slow(pool);
-    pool->at += pool->size;
-  }
-  MASU_COUNT(pool->taken++);
+  masu_runs *runs = &pool->free;
+  if (__builtin_expect(runs->at == runs->end, 0) && !masu_runs_next(runs, pool->size, MASU_COUNTED_HERE))
+    return masu_pool_alloc_slow(pool);
+  char *p = runs->at;
+  runs->at = p + pool->size;
   return p;
 }
 
 /* p: a block of this pool, not NULL. */
 static inline void masu_pool_free(masu_pool *pool, void *p) {
-  if (__builtin_expect(pool->guided != 0, 0)) {
-    masu_pool_free_slow(pool, p);
+  if (masu_runs_give(&pool->free, (char *)p, pool->size, MASU_COUNTED_HERE))
     return;
-  }
-  *(masu_link *)p = pool->ready;
-  pool->ready = p;
-  MASU_COUNT(pool->given++);
+  if (__builtin_expect(pool->guided != 0, 0))
+    masu_pool_free_slow(pool, p);
+  else
+    masu_runs_begin(&pool->free, (char *)p, pool->size);
 }
 
 /* Blocks in use, of a pool of one thread, unless that isn't counted. */
-static inline size_t masu_pool_live(const masu_pool *pool) { return pool->taken - pool->given; }
+static inline size_t masu_pool_live(const masu_pool *pool) {
+  const masu_runs *runs = &pool->free;
+  return MASU_COUNTED_HERE ? (pool->made - runs->listed - (size_t)(runs->end - runs->at)) / pool->size : 0;
+}
 
 /* Makes n blocks ready, those that are free already included, and touches their pages: the
  * next n allocations make no system call and take no page fault (unless the memory is

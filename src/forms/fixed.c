@@ -1,7 +1,6 @@
 /* fixed: pools of a capacity that doesn't change (masu/fixed.h).
  *
- *     ready: every block that isn't out, in address order at first
- *     taken - given + |ready| == span / stride of the blocks
+ *     free: every block that isn't out, one run at first
  *
  * One that was created is a tenant: descriptor, then the blocks, each a block of the heap. The
  * functions don't know which kind they have: that one was destroyed is a flag of its head.
@@ -12,6 +11,7 @@
 #include <string.h>
 
 #include "forms/named.h"
+#include "forms/runs.h"
 #include "os/os.h"
 #include "os/report.h"
 #include "base/bits.h"
@@ -35,16 +35,8 @@ static void fixed_used(const masu_fixed *f) {
 /* Usable bytes of a block are all of it, so the stride is `block`. */
 static size_t fixed_stride(size_t size) { return size <= 8 ? 8 : ROUND_UP(size, 16); }
 
-/* Touches each block and each page. */
-static void fixed_link(masu_fixed *f) {
-  char *end = f->start + f->span;
-  for (char *at = f->start; at < end && f->block > os_page(); at += os_page())
-    *(volatile char *)at = 0;
-  *(volatile char *)(end - 1) = 0;
-  for (char *b = f->start; b < end; b += f->block)
-    *(masu_link *)b = b + f->block < end ? b + f->block : NULL;
-  f->ready = f->start;
-  f->taken = f->given = 0;
+static void fixed_fill(masu_fixed *f) {
+  f->free = (masu_runs){.at = f->start, .end = f->start + f->span};
 }
 
 PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t size,
@@ -56,19 +48,22 @@ PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t 
   }
   size_t count = bytes / stride;
   *f = (masu_fixed){.start = memory, .span = count * stride, .block = stride, .flags = flags};
-  fixed_link(f);
+  fixed_fill(f);
+  for (size_t at = 0; at < f->span; at += os_page())
+    *(volatile char *)(f->start + at) = 0;
+  *(volatile char *)(f->start + f->span - 1) = 0;
   return count;
 }
 
 static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   const fixed *f = CONTAINER_OF(t, fixed, tenant);
-  *used = (tenant_peek(&f->head.taken) - tenant_peek(&f->head.given)) * f->head.block;
   *held = tenant_peek(&f->head.span);
+  *used = *held - min_size(free_bytes(&f->head.free), *held);
 }
 
 static void fixed_shut(tenant *t) {
   masu_fixed *head = &CONTAINER_OF(t, fixed, tenant)->head;
-  head->ready = NULL;
+  head->free = (masu_runs){0};
   head->span = 0;
   head->flags = FIXED_DESTROYED;
 }
@@ -112,10 +107,10 @@ PUBLIC void masu_fixed_destroy(masu_fixed *head) {
 
 PUBLIC void masu_fixed_reset(masu_fixed *f) {
   fixed_used(f);
-  fixed_link(f);
+  fixed_fill(f);
 }
 
-/* ---- What leaves the inline functions, which count ---- */
+/* ---- What leaves the inline functions ---- */
 
 PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
   fixed_used(f);
@@ -130,9 +125,11 @@ PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
 static void fixed_check(const masu_fixed *f, const void *p, const char *if_inside, const char *if_free) {
   if ((size_t)((const char *)p - f->start) % f->block)
     report_misuse(if_inside, p);
-  for (const void *b = f->ready; b; b = *(const masu_link *)b)
-    if (b == p)
+  free_run r = {f->free.at, f->free.end, f->free.more};
+  do
+    if ((uintptr_t)p - (uintptr_t)r.start < (size_t)(r.end - r.start))
       report_misuse(if_free, p);
+  while (next_free_run(&r, f->block));
 }
 
 /* Any block of the pool, when the caller checks; else one that fell back. */
@@ -140,8 +137,7 @@ PUBLIC void masu_fixed_free_slow(masu_fixed *f, void *p) {
   fixed_used(f);
   if (masu_fixed_owns(f, p)) {
     fixed_check(f, p, "free of a pointer inside a block of a fixed pool", "double free in a fixed pool");
-    *(masu_link *)p = f->ready;
-    f->ready = p;
+    give_run(&f->free, p, f->block);
     return;
   }
   if (p && !(f->flags & MASU_FIXED_FALLBACK))
@@ -164,8 +160,7 @@ PUBLIC void *masu_fixed_realloc_slow(masu_fixed *f, void *p, size_t size) {
   void *q = masu_fixed_alloc_slow(f, size);
   if (q) {
     memcpy(q, p, f->block);
-    *(masu_link *)p = f->ready;
-    f->ready = p;
+    give_run(&f->free, p, f->block);
   }
   return q;
 }

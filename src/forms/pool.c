@@ -3,9 +3,9 @@
  * Blocks lie in up to CHUNKS chunks, which are blocks of the pool's heap. The first `made` of
  * a chunk were made ready, the rest is untouched. Free blocks are known in one of two ways:
  *
- *     plain:   `ready` points at the first, each holds the address of the next; when
- *              there are none, those from `at` to `end` lie side by side and hold nothing
- *     guided:  there are no such, so that every call comes here. `top` holds the number of
+ *     plain:   by runs, which the inline functions take from and give to (masu/pool.h). What was never
+ *              used is a run as well. made == bytes in use + in all runs
+ *     guided:  there are no runs, so that every call comes here. `top` holds the number of
  *              the first, each holds the number of the next, in 4 bytes: number =
  *              chunk << NUMBER_SHIFT | index, plus 1, so that 0 is none. The upper half
  *              of top counts the changes: who compares and swaps with an old one fails.
@@ -23,6 +23,7 @@
 #include "api/thread.h"
 #include "base/bits.h"
 #include "forms/named.h"
+#include "forms/runs.h"
 #include "os/os.h"
 #include "os/report.h"
 
@@ -125,6 +126,8 @@ static void drop_chunk(const pool *p, const chunk *c) {
 static void remove_chunk(pool *p, uint32_t which) {
   chunk *c = &p->chunk[which];
   p->held -= c->capacity * p->head.size;
+  if (!p->head.guided)
+    p->head.made -= c->made * p->head.size;
   drop_chunk(p, c);
   c->start = NULL;
   c->live = NULL;
@@ -174,12 +177,16 @@ static uint32_t step_of(const pool *p, const chunk *c) {
   return p->head.guided ? (uint32_t)min_size(max_size(bytes / p->head.size, 1), left) : left;
 }
 
-/* Puts blocks that lie side by side on the list. */
-static void link_blocks(pool *p, char *first, char *last) {
-  for (char *b = first; b < last; b += p->head.size)
-    *(masu_link *)b = b + p->head.size;
-  *(masu_link *)last = p->head.ready;
-  p->head.ready = first;
+/* Blocks that were never used. */
+static void add_run(pool *p, char *start, char *end) {
+  masu_runs *f = &p->head.free;
+  p->head.made += (size_t)(end - start);
+  if (f->at == f->end)
+    f->at = f->end = start;
+  if (f->end == start)
+    f->end = end;
+  else
+    masu_runs_list(f, start, end, p->head.size, 1);
 }
 
 static void number_blocks(pool *p, uint32_t number, char *first, char *last) {
@@ -195,14 +202,10 @@ static void make(pool *p, uint32_t which, uint32_t n) {
   uint32_t made = c->made;
   char *first = c->start + made * p->head.size, *last = first + (n - 1) * p->head.size;
   store_relaxed(&c->made, made + n);
-  if (p->head.guided) {
+  if (p->head.guided)
     number_blocks(p, (which << NUMBER_SHIFT | made) + 1, first, last);
-  } else if (p->head.at == p->head.end) {
-    p->head.at = first;
-    p->head.end = last + p->head.size;
-  } else {
-    link_blocks(p, first, last);
-  }
+  else
+    add_run(p, first, last + p->head.size);
 }
 
 static chunk *unfinished(pool *p) {
@@ -251,35 +254,43 @@ static bool flip_live(pool *p, uint32_t number, bool live) {
 
 /* ---- Allocating and freeing ---- */
 
+/* In guided pools: a block more or less is in use. */
 static void pool_count(pool *p, size_t change) {
+  if (p->flags & MASU_POOL_UNCOUNTED)
+    return;
   if (is_shared(p))
     add_relaxed(&p->shared_live, change);
   else
-    p->head.taken += change;
+    p->head.made += change * p->head.size;
+}
+
+static char *alloc_guided(pool *p) {
+  char *b;
+  while (!(b = pop_number(p)))
+    if (!(is_shared(p) ? make_some_shared(p) : make_some(p)))
+      return NULL;
+  if (p->flags & MASU_POOL_CHECKED && (!is_link(p, next_of(b)) || !flip_live(p, number_of(p, b), true)))
+    report_misuse("block of a pool written to after free", b);
+  pool_count(p, 1);
+  return b;
+}
+
+/* There is no run. */
+static char *alloc_fresh(pool *p) {
+  if (!make_some(p))
+    return NULL;
+  char *b = p->head.free.at;
+  p->head.free.at += p->head.size;
+  return b;
 }
 
 PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
   pool *p = pool_of(head);
-  void *b;
-  if (!head->guided) {
-    if (!make_some(p)) {
-      errno = ENOMEM;
-      return NULL;
-    }
-    b = head->at;
-    head->at += head->size;
-  } else {
-    while (!(b = pop_number(p)))
-      if (!(is_shared(p) ? make_some_shared(p) : make_some(p))) {
-        errno = ENOMEM;
-        return NULL;
-      }
-    if (p->flags & MASU_POOL_CHECKED && (!is_link(p, next_of(b)) || !flip_live(p, number_of(p, b), true)))
-      report_misuse("block of a pool written to after free", b);
-  }
-  if (!(p->flags & MASU_POOL_UNCOUNTED))
-    pool_count(p, 1);
-  form_taken(p->tenant.heap);
+  void *b = head->guided ? alloc_guided(p) : alloc_fresh(p);
+  if (b)
+    form_taken(p->tenant.heap);
+  else
+    errno = ENOMEM;
   return b;
 }
 
@@ -291,26 +302,29 @@ PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
   if (p->flags & MASU_POOL_CHECKED && !flip_live(p, number, false))
     report_misuse("double free in a pool", b);
   push_numbers(p, number, b);
-  if (!(p->flags & MASU_POOL_UNCOUNTED))
-    pool_count(p, (size_t)-1);
+  pool_count(p, (size_t)-1);
 }
 
 /* ---- Coming and going ---- */
 
-static size_t live_of(const pool *p) {
-  return is_shared(p) ? load_relaxed(&p->shared_live)
-                      : tenant_peek(&p->head.taken) - tenant_peek(&p->head.given);
+/* For other threads as well. */
+static size_t used_of(const pool *p) {
+  if (p->flags & MASU_POOL_UNCOUNTED)
+    return 0;
+  if (is_shared(p))
+    return load_relaxed(&p->shared_live) * p->head.size;
+  return tenant_peek(&p->head.made) - free_bytes(&p->head.free);
 }
 
 static void pool_figures(const tenant *t, size_t *used, size_t *held) {
   const pool *p = CONTAINER_OF(t, pool, tenant);
-  *used = live_of(p) * p->head.size;
+  *used = used_of(p);
   *held = tenant_peek(&p->held);
 }
 
 static void pool_shut(tenant *t) {
   masu_pool *head = &CONTAINER_OF(t, pool, tenant)->head;
-  head->at = head->end = head->ready = NULL;
+  head->free = (masu_runs){0};
   head->guided = 1;
 }
 
@@ -353,8 +367,8 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
 /* ---- All at once ---- */
 
 static void forget_blocks(pool *p) {
-  p->head.at = p->head.end = p->head.ready = NULL;
-  p->head.taken = p->head.given = 0;
+  p->head.free = (masu_runs){0};
+  p->head.made = 0;
   store_relaxed(&p->shared_live, 0);
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), 0));
   p->current = 0;
@@ -379,24 +393,26 @@ static void touch(const char *from, size_t bytes) {
     *(volatile char *)(from + bytes - 1) = 0;
 }
 
-/* A block of a list: not its link. */
-static void touch_listed(const pool *p, const char *b) {
-  if (p->head.size > sizeof(masu_link))
-    touch(b + sizeof(masu_link), p->head.size - sizeof(masu_link));
+/* Of a run or block of a list: not the links at its start. */
+static void touch_behind(const char *start, size_t links, size_t bytes) {
+  if (bytes > links)
+    touch(start + links, bytes - links);
 }
 
 /* How many blocks are free. Touches n of them, those that are handed out first. */
 static size_t touch_ready(const pool *p, size_t n) {
-  size_t count = 0, side_by_side = (size_t)(p->head.end - p->head.at);
-  for (const char *b = p->head.ready; b; b = *(masu_link *)b)
-    if (count++ < n)
-      touch_listed(p, b);
+  size_t size = p->head.size, count = (size_t)(p->head.free.end - p->head.free.at) / size;
+  touch(p->head.free.at, min_size(count, n) * size);
+  for (free_run r = {.next = p->head.free.more}; next_free_run(&r, size);) {
+    size_t blocks = (size_t)(r.end - r.start) / size;
+    if (count < n)
+      touch_behind(r.start, blocks > 1 ? 2 * sizeof(masu_link) : sizeof(masu_link), min_size(blocks, n - count) * size);
+    count += blocks;
+  }
   for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; number = next_of(block_at(p, number)))
     if (count++ < n)
-      touch_listed(p, block_at(p, number));
-  if (count < n)
-    touch(p->head.at, min_size(side_by_side, (n - count) * p->head.size));
-  return count + side_by_side / p->head.size;
+      touch_behind(block_at(p, number), sizeof(number_link), size);
+  return count;
 }
 
 static int pool_reserve(pool *p, size_t n) {
@@ -425,13 +441,14 @@ PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
   return why;
 }
 
-/* Calls visit for each free block. */
+/* Calls visit for each free block. It may write to those that it has seen. */
 static void each_free(const pool *p, void (*visit)(const pool *p, uint32_t number, void *to), void *to) {
-  for (const char *b = p->head.at; b != p->head.end; b += p->head.size)
-    visit(p, number_of(p, b), to);
-  for (const char *b = p->head.ready, *next; b; b = next) {
-    next = *(masu_link *)b;
-    visit(p, number_of(p, b), to);
+  free_run r = {p->head.free.at, p->head.free.end, p->head.free.more};
+  for (bool more = !p->head.guided; more;) {
+    const char *b = r.start, *end = r.end;
+    more = next_free_run(&r, p->head.size); /* before its links are written over */
+    for (; b != end; b += p->head.size)
+      visit(p, number_of(p, b), to);
   }
   for (uint32_t number = (uint32_t)load_relaxed(&p->top), next; number; number = next) {
     next = next_of(block_at(p, number));
@@ -444,36 +461,38 @@ static void tally(const pool *p, uint32_t number, void *counts) {
   ((uint32_t *)counts)[(number - 1) >> NUMBER_SHIFT]++;
 }
 
+/* The new list, of one kind or the other. */
 typedef struct kept_blocks {
   const uint32_t *free; /* in each chunk */
-  uint32_t number;      /* the new list, of one kind or the other */
-  char *ready;
-  const char *at, *end; /* blocks side by side that stay so */
+  uint32_t number;
+  masu_runs runs;
 } kept_blocks;
 
 /* Puts a block on the new list unless its chunk goes. */
 static void keep_block(const pool *p, uint32_t number, void *to) {
   kept_blocks *k = to;
   uint32_t which = (number - 1) >> NUMBER_SHIFT;
-  char *b = block_at(p, number);
-  if (k->free[which] == p->chunk[which].made || (b >= k->at && b < k->end))
+  if (k->free[which] == p->chunk[which].made)
     return;
   if (p->head.guided) {
-    *(number_link *)b = k->number;
+    *(number_link *)block_at(p, number) = k->number;
     k->number = number;
   } else {
-    *(masu_link *)b = k->ready;
-    k->ready = b;
+    give_run(&k->runs, block_at(p, number), p->head.size);
   }
 }
 
-/* Of one chunk, which doesn't go? Then they stay as they are, perhaps never touched. */
-static bool side_by_side_stays(const pool *p, const uint32_t *free_in) {
-  if (p->head.at == p->head.end)
-    return false;
-  uint32_t first = (number_of(p, p->head.at) - 1) >> NUMBER_SHIFT;
-  uint32_t last = (number_of(p, p->head.end - p->head.size) - 1) >> NUMBER_SHIFT;
-  return first == last && free_in[first] != p->chunk[first].made;
+/* The last run becomes the first. */
+static masu_runs reversed(masu_runs from, size_t size) {
+  masu_runs to = {0};
+  while (from.at != from.end || masu_runs_next(&from, size, 1)) {
+    if (to.at != to.end)
+      masu_runs_list(&to, to.at, to.end, size, 1);
+    to.at = from.at;
+    to.end = from.end;
+    from.at = from.end;
+  }
+  return to;
 }
 
 PUBLIC size_t masu_pool_trim(masu_pool *head) {
@@ -482,14 +501,8 @@ PUBLIC size_t masu_pool_trim(masu_pool *head) {
   kept_blocks k = {.free = free_in};
   size_t before = p->held;
   each_free(p, tally, free_in);
-  if (side_by_side_stays(p, free_in)) {
-    k.at = head->at;
-    k.end = head->end;
-  }
   each_free(p, keep_block, &k);
-  if (!k.at)
-    head->at = head->end = NULL;
-  head->ready = k.ready;
+  head->free = reversed(k.runs, head->size); /* fresh blocks stay the last */
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), k.number));
   for (uint32_t i = 0; i < CHUNKS; i++)
     if (p->chunk[i].start && free_in[i] == p->chunk[i].made)
@@ -532,7 +545,7 @@ PUBLIC int masu_pool_read(const masu_pool *head, masu_pool_figures *out, size_t 
   const pool *p = pool_of(head);
   if (size != sizeof *out)
     return EINVAL;
-  *out = (masu_pool_figures){.block = p->head.size, .live = live_of(p), .held = p->held};
+  *out = (masu_pool_figures){.block = p->head.size, .live = used_of(p) / p->head.size, .held = p->held};
   for (uint32_t i = 0; i < CHUNKS; i++)
     out->room += p->chunk[i].capacity;
   return 0;

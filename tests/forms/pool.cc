@@ -210,6 +210,29 @@ TEST_F(PoolApi, AMillionBlocksOfFourBytes) {
   masu_pool_destroy(pool);
 }
 
+/* Whatever the order in which they come back; what they hold is not looked at. */
+TEST_F(PoolApi, BlocksSideBySideStaySo) {
+  masu_pool *pool = masu_pool_create(24, 0, 0);
+  std::vector<char *> blocks(100), again(100);
+  for (char *&p : blocks)
+    p = static_cast<char *>(masu_pool_alloc(pool));
+  for (bool upwards : {true, false}) {
+    for (char *p : blocks)
+      memset(p, 0xff, 24);
+    for (size_t i = 0; i < blocks.size(); i++) {
+      masu_pool_free(pool, blocks[upwards ? i : blocks.size() - 1 - i]);
+      EXPECT_EQ(masu_pool_live(pool), blocks.size() - 1 - i);
+    }
+    for (char *&p : again)
+      p = static_cast<char *>(masu_pool_alloc(pool));
+#if EXACT_MEMORY
+    EXPECT_EQ(again, blocks);
+#endif
+    EXPECT_EQ(masu_pool_live(pool), blocks.size());
+  }
+  masu_pool_destroy(pool);
+}
+
 TEST_F(PoolApi, LivesInItsHeap) {
   masu_heap *heap = masu_heap_create("home");
   masu_pool *pool = masu_pool_create_in(heap, "inhabitant", 100, 0, 0);
