@@ -126,6 +126,7 @@ static COLD void thread_join(void) {
     return;
   thread_busy = true;
   heap *h = roster_join_again(taken);
+  counter_fence();
   if (h)
     thread_hot = &h->hot;
   compiler_fence();
@@ -199,6 +200,7 @@ internal void thread_leave(heap *h) {
   }
   thread_busy = false;
   thread_free_deferred();
+  counter_fence(); /* last, for what others freed */
 }
 
 /* ---- Deferred frees ---- */
@@ -226,6 +228,7 @@ static COLD NOINLINE void free_all_deferred(void) {
       h->busy = false;
     thread_busy = false;
   }
+  counter_fence();
 }
 
 internal void thread_free_deferred(void) {

@@ -71,7 +71,8 @@ internal heap *thread_enter_if_joined(void);
 /* The same for freeing a block: a thread that never had a heap gets one when it frees again and
  * again, since blocks go home in batches from there. */
 internal heap *thread_enter_to_free(void);
-/* h: what entering returned. */
+/* h: what entering returned. A block that another thread has freed, and the memory of one, comes to this thread in slow
+ * paths only; so the recorder's clock is in order behind each (counter_fence). */
 internal void thread_leave(heap *h);
 
 /* A block that could not be freed because the thread was busy. Any thread. */

@@ -7,17 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/thread.h"
 #include "masu.h"
 #include "observe/stack.h"
 #include "observe/ticks.h"
 #include "observe/trace.h"
 #include "os/os.h"
 #include "os/report.h"
+#include "pages/pagemap.h"
 
 _Static_assert(sizeof(trace_process) <= TRACE_PAGE, "the first page");
 _Static_assert(sizeof(trace_block) == 64, "the header of a block");
 
-enum { LEVELS = 2 };
+enum { LEVELS = 2, PEAK_EVERY = 16 /* blocks */ };
 
 /* One block in the making. */
 typedef struct writer {
@@ -45,6 +47,7 @@ static struct process {
   atomic_u32 id;
   atomic_u32 starting;
   atomic_u32 threads;
+  atomic_u32 resized; /* 1: a thread has resized a block of another's heap */
   trace_process *head; /* mapped */
   char path[512];
 } * here;
@@ -55,8 +58,31 @@ static uint32_t cost_ns;
 static pthread_key_t end_key;
 static bool has_end_key;
 
-/* In a process of one thread order is no question. */
-static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(load_relaxed(&here->threads) > 1); }
+/* ---- Time ----
+ *
+ * Where a block goes from thread to thread, its records have to be in order of time, and order takes longer than the
+ * rest of a record. In a process of one thread it is no question. Else there are cheaper ways to be sure of it where
+ * all that was done with the block before was done by this thread, or was known to it behind a slow path (thread_leave):
+ *
+ *     a block that is given out     comes from this thread, or in a slow path; a signal handler's
+ *                                   that interrupted masu from anywhere
+ *     a block that is freed         if its slab is the thread's, so was the call that gave it out: or that of one
+ *                                   which had the heap before. But another may have resized it where it lies */
+
+static ALWAYS_INLINE bool has_threads(void) { return load_relaxed(&here->threads) > 1; }
+static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(has_threads()); }
+
+static ALWAYS_INLINE bool is_own(const void *p) { return map_entry_tag(map_get(p)) == thread_hot->tag; }
+static ALWAYS_INLINE uint64_t now_taken(void) { return ticks_now_ns(UNLIKELY(thread_busy)); }
+static ALWAYS_INLINE uint64_t now_given(const void *p) {
+  return ticks_now_ns(has_threads() && (!is_own(p) || UNLIKELY(load_acquire(&here->resized))));
+}
+
+/* Large blocks are no thread's. */
+static void note_resized(const void *p) {
+  if (map_entry_tag(map_get(p)) >= TAG_FIRST_HEAP && !is_own(p) && !load_relaxed(&here->resized))
+    store_release(&here->resized, 1);
+}
 
 /* ---- The file ---- */
 
@@ -126,7 +152,7 @@ static uint32_t pages_of(uint32_t blocks) {
   return (uint32_t)max_size(pages, os_page() / TRACE_PAGE);
 }
 
-/* The system knows the peak itself: so it is enough to ask now and then. */
+/* The system knows the peak itself: so it is enough to ask now and then; it writes all that it knows of the process. */
 static void note_peak_resident(void) { store_relaxed(&here->head->peak_resident, os_peak_resident()); }
 
 /* Its first record may be of an earlier moment than now: `since`. No block begins before the end of the one before. */
@@ -141,7 +167,8 @@ static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
     return false;
   }
   os_populate(b, (size_t)pages * TRACE_PAGE); /* else each page is a fault */
-  note_peak_resident();
+  if (w->blocks % PEAK_EVERY == 0)
+    note_peak_resident();
   w->state = (trace_state){.time = max_size(since ? since : record_now(), w->state.time)};
   b->page = page;
   b->pages = pages;
@@ -277,7 +304,7 @@ static NOINLINE void write_taken(trace_kind kind, size_t align, size_t size, con
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST);
   if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), stack);
+    uint8_t *at = trace_put_head(w->at, &w->state, kind, now_taken(), stack);
     if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
       *at++ = (uint8_t)(align ? __builtin_ctzl(align) : 0);
     at = trace_put_number(at, size);
@@ -289,7 +316,7 @@ static NOINLINE void write_given(trace_kind kind, size_t size, const void *p) {
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST);
   if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), stack);
+    uint8_t *at = trace_put_head(w->at, &w->state, kind, now_given(p), stack);
     at = trace_put_address(at, &w->state, (uintptr_t)p);
     if (kind == TRACE_FREE_SIZED || kind == TRACE_DELETE_SIZED)
       at = trace_put_number(at, size);
@@ -348,6 +375,7 @@ internal void *recorded_realloc(void *p, size_t size) {
   compiler_fence();
   uint64_t called = record_now();
   uintptr_t old = (uintptr_t)p;
+  note_resized(p);
   void *q = masu_realloc(p, size);
   compiler_fence();
   write_resized(level, stack, old, size, q, called);

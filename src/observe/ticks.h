@@ -9,7 +9,7 @@
 #ifndef MASU_OBSERVE_TICKS_H
 #define MASU_OBSERVE_TICKS_H
 
-#include "base/attr.h"
+#include "base/atomic.h"
 #include "os/os.h"
 
 /* A moment on both clocks, and nanoseconds per tick in units of 2^-32; 0: os_now_ns is asked. */
@@ -28,7 +28,7 @@ static ALWAYS_INLINE uint64_t ticks_now_ns(bool in_order) {
   __extension__ typedef unsigned __int128 wide;
   if (LIKELY(ticks_scale.ns_per_tick != 0)) {
     if (in_order)
-      __builtin_ia32_lfence();
+      counter_fence();
     uint64_t passed = __builtin_ia32_rdtsc() - ticks_scale.ticks;
     return ticks_scale.ns + (uint64_t)((wide)passed * ticks_scale.ns_per_tick >> 32);
   }

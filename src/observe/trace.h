@@ -40,7 +40,7 @@ typedef struct trace_process {
   atomic_u32 ended;         /* 1: by exit or _exit */
   uint32_t command_length;
   char command[3072]; /* arguments, each ended by a 0 */
-  atomic_u64 peak_resident; /* bytes, when a block was begun last or at the end; 0: not known */
+  atomic_u64 peak_resident; /* bytes, when one in 16 blocks of a thread was begun or at the end; 0: not known */
 } trace_process;
 
 _Static_assert(offsetof(trace_process, peak_resident) == 3144, "docs/trace-format.md");

@@ -506,6 +506,58 @@ int main(void) {
     assert s["handed_over"] >= 20000
 
 
+ROUND_TRIP = r"""
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+enum { PLACES = 512, N = 1000000, AHEAD = 100 };
+typedef struct { _Alignas(64) void *_Atomic p; } place;
+static place there[PLACES], back[PLACES];
+static void *take(place *at) {
+  void *p;
+  for (int n = 0; !(p = atomic_load_explicit(&at->p, memory_order_acquire)); n++)
+    if (n > 1000) sched_yield();
+  atomic_store_explicit(&at->p, NULL, memory_order_release);
+  return p;
+}
+static void put(place *at, void *p) {
+  for (int n = 0; atomic_load_explicit(&at->p, memory_order_acquire); n++)
+    if (n > 1000) sched_yield();
+  atomic_store_explicit(&at->p, p, memory_order_release);
+}
+static void *other(void *unused) {
+  for (int i = 0; i < N; i++) {
+    void *p = take(&there[i % PLACES]);
+    if (!RETURNED(i)) free(p);
+    else put(&back[i % PLACES], realloc(p, 48)); /* it stays where it is */
+  }
+  return unused;
+}
+int main(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, other, NULL)) return 1;
+  for (int i = 0; i < N + AHEAD; i++) {
+    if (i < N) put(&there[i % PLACES], malloc(40));
+    if (i >= AHEAD && RETURNED(i - AHEAD)) free(take(&back[(i - AHEAD) % PLACES]));
+  }
+  return pthread_join(thread, NULL);
+}
+"""
+
+
+@pytest.mark.parametrize("returned", ["0", "1", "((i) % 2)"])
+def test_small_blocks_that_go_to_another_thread_and_return_are_in_order(masu, compile_program, tmp_path, returned):
+    """By the release of a block of another's heap, by what comes back of those, and by that of an own one which the other
+    has resized."""
+    program = compile_program(ROUND_TRIP, "-fno-builtin", "-pthread", f"-DRETURNED(i)={returned}")
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 0
+    s = summary(trace)
+    assert s["unknown_frees"] == 0 and s["vanished"] == 0
+    assert s["handed_over"] >= 1_000_000
+
+
 CLOCK = r"""
 #include <stdio.h>
 #include <stdlib.h>
