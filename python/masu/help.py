@@ -1,7 +1,11 @@
 """What every command has: help that opens with a line one can run, failures that are one line, and an end by
 signals that cleans up."""
 
+from __future__ import annotations
+
+import importlib
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,7 +51,18 @@ class Command(_OpensWithExample, click.Command):
 
 
 class Group(_OpensWithExample, click.Group):
-    pass
+    """Its commands are the modules of masu.commands that are named, each of which has one of its own name. Only the one
+    that runs is imported: a program that masu runs waits for that."""
+
+    def __init__(self, *args, names: Sequence[str], **kwargs):
+        super().__init__(*args, **kwargs)
+        self.names = sorted(names)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return self.names
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return getattr(importlib.import_module(f"masu.commands.{name}"), name) if name in self.names else None
 
 
 class ResultFile(click.Path):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import click
+
 MASU_FAILED = 125  # masu itself, as in env(1) and timeout(1)
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
@@ -58,9 +60,5 @@ def failures_said(command: str) -> Iterator[None]:
 
 
 def _line(kind: str, colour: str, text: str) -> None:
-    from rich.console import Console  # late: most runs have nothing to say
-    from rich.text import Text
-
-    Console(stderr=True, soft_wrap=True, highlight=False).print(
-        Text.assemble("masu: ", (kind, f"bold {colour}"), ": " if kind else "", text)
-    )
+    said = f"{click.style(kind, fg=colour, bold=True)}: {text}" if kind else text
+    click.echo(f"masu: {said}", err=True, color=False if os.environ.get("NO_COLOR") else None)

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -170,6 +170,18 @@ def _children() -> int:
     return sum(len(f.read_text().split()) for f in Path("/proc/self/task").glob("*/children"))
 
 
+class End(threading.Thread):
+    """Waits for the end of the program, so that it is noticed at once, and not when its blocks are looked at again."""
+
+    def __init__(self, program: subprocess.Popen):
+        super().__init__(daemon=True)
+        self.program, self.at = program, 0.0
+
+    def run(self) -> None:
+        self.program.wait()
+        self.at = time.monotonic()
+
+
 @dataclass(frozen=True)
 class Recorded:
     status: int
@@ -222,15 +234,17 @@ def record(
             # Not before: if it hadn't started, the trace of another run would be lost.
             keep()
             collector = Collector(spool, Writer(output), stopped)
-            while program.poll() is None:
+            end = End(program)
+            end.start()
+            while end.is_alive():
                 collector.collect()
                 _reap(program.pid)
-                _wait(program, POLL_S)
-            seconds = time.monotonic() - began
+                end.join(POLL_S)
             collector.collect()
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
-            collector.writer.end({"processes": collector.processes, "status": program.returncode, "seconds": seconds})
+            summary = {"processes": collector.processes, "process": program.pid, "status": program.returncode, "seconds": end.at - began}
+            collector.writer.end(summary)
         except OSError as error:
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
@@ -249,16 +263,7 @@ def kept(output: Path) -> Path | None:
 def _remove(spool: Path) -> None:
     """Processes that go on after Ctrl-C may make files in it: first it is moved to where they
     don't look."""
-    gone = tempfile.mkdtemp(prefix=f"{spool.name}-", dir=spool.parent)
-    spool.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-def _wait(program: subprocess.Popen, seconds: float) -> None:
-    try:
-        program.wait(seconds)
-    except subprocess.TimeoutExpired:
-        pass
+    shutil.rmtree(spool.rename(f"{spool}-{time.time_ns()}"), ignore_errors=True)
 
 
 def _wait_for_the_rest(collector: Collector, left_behind: Callable[[int], None]) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -26,12 +27,21 @@ def test_path_is_the_library(masu):
         assert file.read(4) == b"\x7fELF"
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", main.list_commands(None))
 def test_each_command_has_help_that_opens_with_an_example_of_it(name):
     result = CliRunner().invoke(main, [name, "--help"])
     assert result.exit_code == 0
     assert f"masu {name}" in result.output.splitlines()[0]
     assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize("command", [["run"], ["record", "-o", "it.trace"]])
+def test_a_program_does_not_wait_for_what_other_commands_import(tmp_path, command):
+    words = [sys.executable, "-X", "importtime", "-m", "masu", *command, "--", "true"]
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
+    assert "masu.program" in imported
+    assert not imported & {"rich", "numpy", "scipy", "matplotlib", "jinja2", "textual", "tempfile"}
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["path"]])

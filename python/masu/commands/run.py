@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,7 +72,7 @@ def run(
         raise click.UsageError("--hz is for --profile cpu.")
     if suppressions and not leaks:
         raise click.UsageError("--suppressions is for --leaks.")
-    rules = _suppressions(suppressions)
+    rules = _suppressions(suppressions) if leaks else None
     library = library_path()
     path = find_or_fail(program)
     reason = why_preload_fails(path, library)
@@ -138,12 +137,14 @@ def _restore_signals() -> None:
 
 def _run_observed(path: str, argv: list, environment: dict, stats: bool, options: list, inside: Path | None, **how):
     """Of all that the program and its processes write what there is to take. inside: where their folder is made."""
+    from tempfile import gettempdir
+
     from masu import profile_run as profiling
 
     try:
         folder = profiling.folder_for(argv[0], inside)
     except OSError as error:
-        fail(f"{inside or tempfile.gettempdir()}: {error.strerror}", MASU_FAILED)
+        fail(f"{inside or gettempdir()}: {error.strerror}", MASU_FAILED)
     environment["MASU_PROFILE"] = str(folder)
     _join(environment, "MASU_OPTIONS", ",", options, first=False)
 
