@@ -4,7 +4,7 @@
 
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time and peak
 memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round. What
-samples runs a long input as often as there is time, the recorder five times, what else looks at every allocation a short one, three times. A
+samples runs a long input as often as there is time, the recorder five times one of seconds, what else looks at every allocation a short one, three times. A
 program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
 each names the functions of one program that keep most.
 """
@@ -109,7 +109,7 @@ class Runner:
         for contender in order:
             tell(f"{program.name}, {length}: {contender.name}")
             try:
-                done = self._once(program, length != "short", contender)
+                done = self._once(program, length, contender)
             except Problem as problem:
                 if not contender.of:
                     raise Problem(f"{program.name} on {contender.name}: {problem}") from None
@@ -119,16 +119,16 @@ class Runner:
                 if number >= 0:
                     result.add(length, contender.name, done.seconds, done.peak_kib)
 
-    def _once(self, program: Program, long: bool, contender: Contender) -> running.Run:
-        words = program.long if long else program.short
+    def _once(self, program: Program, length: str, contender: Contender) -> running.Run:
+        words = program.words(length)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.folder, ignore_cleanup_errors=True) as name:
             folder = Path(name)
-            if program.requests[0]:
-                done = running.serve(program.requests[0 if long else 1], contender, folder)
+            if program.requests:
+                done = running.serve(program.requests[length], contender, folder)
             else:
                 done = running.run(words, contender, folder)
             running.checked(contender, done, folder)
-        if not program.allocates and not program.requests[0]:
+        if not program.allocates and not program.requests:
             self._same(contender, words, done.output)
         return done
 

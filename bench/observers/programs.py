@@ -1,12 +1,13 @@
 """What they observe: programs that do little but allocate, and others. Each has a long input, for what samples,
-and a short one, for what looks at every allocation."""
+and a short one, for what looks at every allocation. The recorder gets one that takes seconds: else what is
+measured of it is mostly how it starts and ends."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from masu.bench import programs as inputs
@@ -21,10 +22,16 @@ class Program:
     allocates: bool = False
     """It does little else."""
     python: bool = False
-    requests: tuple[int, int] = (0, 0)
-    """A server, and its load: long and short."""
+    recorded: tuple[str, ...] = ()
+    """For the recorder; else the long input lasts."""
+    requests: dict[str, int] = field(default_factory=dict)
+    """A server, and its load for each input."""
     quick: bool = False
     missing: str = ""
+
+    def words(self, input_: str) -> tuple[str, ...]:
+        """input_: as Contender.input has it."""
+        return {"long": self.long, "recorded": self.recorded or self.long, "short": self.short}[input_]
 
 
 def found(workloads: Path, made: Path) -> list[Program]:
@@ -52,30 +59,35 @@ def _that_allocate(folder: Path) -> list[Program]:
 
 
 def _others(made: Path) -> list[Program]:
-    """Their answers have to be the same with and without an observer."""
+    """Their answers have to be the same with and without an observer. Inputs: long, short, recorded."""
+
+    def each(name: str, inputs_: list[str], *words: str, **more) -> Program:
+        long, short, recorded = ((*words, input_) for input_ in inputs_)
+        return Program(name, long, short, recorded=recorded, **more)
+
     lua, sqlite, cc1 = shutil.which("lua5.4"), shutil.which("sqlite3"), _cc1()
-    for functions in (120, 8):
-        (made / f"much-{functions}.c").write_text("".join(inputs.functions(functions)))
-    compile_ = ("-quiet", "-O2", "-o", "-")
-    python = [_made(made, "objects.py", "range(12)", f"range({n})") for n in (4, 1)]
-    script = [_made(made, "objects.lua", "round = 1, 12", f"round = 1, {n}") for n in (4, 1)]
-    speed = [_made(made, "speed.sql", "i < 150000", f"i < {n}") for n in (50000, 4000)]
-    holes = [_pigeons(made, n) for n in (8, 6)]
+    functions = (120, 8, 400)
+    for n in functions:
+        (made / f"much-{n}.c").write_text("".join(inputs.functions(n)))
+    python = [_made(made, "objects.py", "range(12)", f"range({n})") for n in (4, 1, 60)]
+    script = [_made(made, "objects.lua", "round = 1, 12", f"round = 1, {n}") for n in (4, 1, 40)]
+    speed = [_made(made, "speed.sql", "i < 150000", f"i < {n}") for n in (50000, 4000, 250000)]
+    holes = [_pigeons(made, n) for n in (8, 6, 10)]
     server = "" if shutil.which("redis-server") and shutil.which("redis-benchmark") else "redis is not installed"
     return [
-        Program("python", (sys.executable, python[0]), (sys.executable, python[1]), python=True, quick=True),
-        Program("lua", ("lua5.4", script[0]), ("lua5.4", script[1]), missing="" if lua else "lua5.4 is not installed"),
-        Program("sqlite", ("sqlite3", ":memory:", f".read {speed[0]}"), ("sqlite3", ":memory:", f".read {speed[1]}"),
-                quick=True, missing="" if sqlite else "sqlite3 is not installed"),
-        Program("cc1", (cc1, *compile_, str(made / "much-120.c")), (cc1, *compile_, str(made / "much-8.c")),
-                missing="" if cc1 else "there is no cc1"),
-        Program("z3", ("z3", holes[0]), ("z3", holes[1]), missing="" if shutil.which("z3") else "z3 is not installed"),
-        Program("redis", (), (), requests=(40000, 2000), missing=server),
+        each("python", python, sys.executable, python=True, quick=True),
+        each("lua", script, "lua5.4", missing="" if lua else "lua5.4 is not installed"),
+        each("sqlite", [f".read {file}" for file in speed], "sqlite3", ":memory:", quick=True,
+             missing="" if sqlite else "sqlite3 is not installed"),
+        each("cc1", [str(made / f"much-{n}.c") for n in functions], cc1, "-quiet", "-O2", "-o", "-",
+             missing="" if cc1 else "there is no cc1"),
+        each("z3", holes, "z3", missing="" if shutil.which("z3") else "z3 is not installed"),
+        Program("redis", (), (), requests={"long": 40000, "short": 2000, "recorded": 400000}, missing=server),
     ]  # fmt: skip
 
 
 def _made(folder: Path, name: str, before: str, after: str) -> str:
-    """That script, with less to do."""
+    """That script, with less to do, or more."""
     text = (inputs.HERE / name).read_text()
     if before not in text:
         raise Problem(f"{name} no longer has '{before}'")

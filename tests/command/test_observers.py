@@ -185,12 +185,14 @@ def test_a_limit_is_broken_where_one_program_breaks_it():
 
 
 def test_the_recorder_has_rounds_of_its_own(tmp_path):
-    """Five, so that there is an interval, on the long input; the others' are paired with their own."""
+    """Five, so that there is an interval, on an input that takes longer; the others' are paired with their own."""
     recorder = Contender("recorder", "system", prefix=("env",), samples=False, records=True, limits=(3.0, 1.2))
     sampler, tool = Contender("sampler", "system", prefix=("env",)), Contender("tool", "system", prefix=("env",), samples=False)
     all_ = [Contender("system"), recorder, sampler, tool]
     runner = compare.Runner(all_, compare.Plan(0.1, 5, 3), tmp_path)
-    found = runner.measured(Program("echo", ("echo", "long"), ("echo", "short")), lambda text, part: None)
+    program = Program("echo", ("echo", "long"), ("echo", "short"), recorded=("echo", "for seconds"))
+    found = runner.measured(program, lambda text, part: None)
+    assert set(runner.outputs) == {("echo", "long"), ("echo", "short"), ("echo", "for seconds")}
     assert {key: len(times["system"]) for key, times in found.seconds.items()}.items() >= {"recorded": 5, "short": 3}.items()
     rows = {row["observer"]: row for row in results.rows([found], all_)}
     assert rows["recorder"]["input"] == "recorded" and rows["recorder"]["rounds"] == 5 and None not in rows["recorder"]["time"]
