@@ -26,7 +26,7 @@ TABS = {
     "class": "Size classes",
     "heap": "Threads",
     "named_heap": "Named heaps",
-    "form": "Pools and arenas",
+    "form": "Pools, arenas",
     "sized": "Sized blocks",
 }
 SORTED_BY = {"class": "live", "heap": "live", "named_heap": "used", "form": "held", "sized": "held"}
@@ -46,20 +46,23 @@ class Top(App):
 
     CSS = """
     #title { height: 1; padding: 0 1; text-style: bold; }
-    #curves { height: 7; }
-    .curve { width: 1fr; padding: 0 1; }
-    Sparkline { height: 5; }
+    #curves { height: auto; }
+    .curve { width: 1fr; height: auto; padding: 0 1; }
+    Sparkline { height: 3; }
+    .-tall Sparkline { height: 5; }
     #live > .sparkline--max-color { color: $success; }
     #live > .sparkline--min-color { color: $success-darken-2; }
     #resident > .sparkline--max-color { color: $primary; }
     #resident > .sparkline--min-color { color: $primary-darken-2; }
-    #figures { height: 4; padding: 0 1; margin: 1 0 0 0; }
+    #figures { height: auto; padding: 0 1; }
+    .-tall #figures { margin: 1 0 0 0; }
     #sites-told { height: auto; padding: 0 1; }
     TabbedContent { height: 1fr; }
     DataTable { height: 1fr; }
     """
     BINDINGS = [("p", "purge", "Give memory back"), ("space", "pause", "Pause"), ("q", "quit", "Quit")]
     ENABLE_COMMAND_PALETTE = False
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
 
     def __init__(self, page: live.Page):
         super().__init__()
@@ -116,7 +119,7 @@ class Top(App):
         self.refresh_figures()
 
     def refresh_figures(self) -> None:
-        if self._paused:
+        if self._paused or not self.query("#title"):  # it ends just now
             return
         try:
             self._samples.append(self._page.read())
@@ -166,21 +169,22 @@ class Top(App):
         for name, peak in peaks.items():
             rate = self._rate(name)
             change = f"{'+' if rate >= 0 else ''}{size(rate)}/s"
-            text = Text.assemble((name, "bold"), f"  {size(now[name])}   {change}   most seen {size(peak)}")
+            text = Text.assemble((name, "bold"), f"  {size(now[name])}   {change}\nmost seen {size(peak)}")
             self.query_one(f"#{name}-now", Static).update(text)
             values = [float(s.process[name]) for s in self._samples]
-            # From 0 on: a curve that exaggerates small changes is of no use.
-            self.query_one(f"#{name}", Sparkline).data = [0.0] * (MOST - len(values)) + values
+            # It is drawn from the least value on, so there always is a 0: a curve that exaggerates small changes is of no use.
+            self.query_one(f"#{name}", Sparkline).data = [0.0] * (MOST + 1 - len(values)) + values
 
     def _show_figures(self) -> None:
         now = self._samples[-1].process
         lost = now["slab_free"] / max(now["live"] + now["slab_free"], 1)
+        cells = [f"{label:<13} {size(now[name]):>10}" for label, name in FIGURES]
         lines = [
-            "   ".join(f"{label} {size(now[name])}" for label, name in FIGURES),
-            f"{now['blocks']:,} blocks, {self._rate('blocks'):+,.0f}/s   {now['slabs']:,} slabs   {now['heaps']} heaps   "
-            f"external fragmentation {lost:.0%}",
-            f"given back {size(now['returned'])}, {size(self._rate('returned'))}/s   live is exact but for "
-            f"{size(now['ready_most'])} at most that threads hold ready",
+            "   ".join(cells[:3]),
+            "   ".join(cells[3:]),
+            f"{now['blocks']:,} blocks, {self._rate('blocks'):+,.0f}/s   {now['slabs']:,} slabs   {now['heaps']:,} heaps",
+            f"external fragmentation {lost:.0%}   given back {size(now['returned'])}, {size(self._rate('returned'))}/s",
+            f"live is exact but for {size(now['ready_most'])} at most that threads hold ready",
         ]
         self.query_one("#figures", Static).update(Text("\n".join(lines)))
 

@@ -1,6 +1,7 @@
 """masu top, stat, purge, doctor and export, on real processes."""
 
 import asyncio
+import html
 import json
 import mmap
 import os
@@ -644,6 +645,65 @@ def on_screen(app):
     return {s.id: str(s.render()) for s in app.query(Static) if s.id}
 
 
+def lines_on(app):
+    """The texts of the screen as they are drawn, a line for each row."""
+    rows = {}
+    for x, y, text in re.findall(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', app.export_screenshot()):
+        rows.setdefault(float(y), []).append((float(x), html.unescape(text).replace("\xa0", " ")))
+    return [" ".join(text.strip() for _, text in sorted(parts)).strip() for _, parts in sorted(rows.items())]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+def test_what_matters_fits_on_the_screen(start, size):
+    from textual.widgets import DataTable, TabbedContent
+
+    from masu.top import TABS, Top
+
+    running = start("--live", "--options", "profile:2")
+
+    async def look():
+        with live.Page(running.pid) as page:
+            app = Top(page)
+            async with app.run_test(size=size) as pilot:
+                for name in [*TABS, "sites"]:
+                    app.query_one(TabbedContent).active = f"tab-{name}"
+                    await pilot.pause()
+                    await app.workers.wait_for_complete()
+                    await pilot.pause()
+                    lines = lines_on(app)
+                    (curves,) = [line for line in lines if re.match(r"live +3\d\.\d MiB   [+-]", line)]
+                    assert re.search(r"/s +resident +\d+\.\d MiB   [+-][\d.]+ \w*B/s$", curves)
+                    assert [line.count("most seen") for line in lines if "most seen" in line] == [2]
+                    for said in ("free in slabs", "masu itself", " heaps", "external fragmentation", "threads hold ready"):
+                        assert [line for line in lines if said in line], (said, lines)
+                    (tabs,) = [line for line in lines if "Size classes" in line]
+                    assert all(title in tabs for title in (*TABS.values(), "Call sites"))
+                    assert [line for line in lines if "Give memory back" in line and "Quit" in line]
+                    table = app.query_one(f"#{name}", DataTable)
+                    assert table.region.bottom < size[1] and table.region.height >= 9
+                    assert table.virtual_size.width <= size[0] or name == "sites", "its columns"
+
+    asyncio.run(look())
+
+
+def test_curves_begin_at_0(start):
+    from textual.widgets import Sparkline
+
+    from masu.top import MOST, Top
+
+    async def look():
+        with live.Page(start("--live").pid) as page:
+            app = Top(page)
+            async with app.run_test() as pilot:
+                for _ in range(2 * MOST):
+                    app.refresh_figures()
+                await pilot.pause()
+                return [app.query_one(f"#{name}", Sparkline).data for name in ("live", "resident")]
+
+    for values in asyncio.run(look()):
+        assert min(values) == 0 and min(values[1:]) > 30 * MIB
+
+
 def test_the_screen(start):
     from textual.widgets import DataTable, TabbedContent
 
@@ -718,4 +778,4 @@ def test_top_finds_the_process_itself_and_says_which_when_there_are_several(masu
     two = start("--live")
     result = masu("top")
     one_error(result, "which one?")
-    assert {one.pid, two.pid} <= set(map(int, re.findall(r"\d+", result.stderr)))
+    assert {one.pid, two.pid} <= set(map(int, re.findall(r"(\d+) program", result.stderr)))

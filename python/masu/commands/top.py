@@ -23,7 +23,7 @@ def top(pid: int | None) -> None:
         if not pids:
             fail("top: no process of this user shows its figures: masu run --live -- PROGRAM", MASU_FAILED)
         if len(pids) > 1:
-            fail(f"top: which one? {' '.join(map(str, pids))}", MASU_FAILED)
+            fail(f"top: which one? {', '.join(map(_named, pids))}", MASU_FAILED)
         pid = pids[0]
     try:
         page = live.Page(pid)
@@ -39,3 +39,13 @@ def top(pid: int | None) -> None:
         why = Top(page).run()
     if why:
         fail(f"top: {why}", MASU_FAILED)
+
+
+def _named(pid: int) -> str:
+    from masu import live
+
+    try:
+        with live.Page(pid) as page:
+            return f"{pid} {page.program}"
+    except live.NotLive:  # it ends just now
+        return str(pid)
