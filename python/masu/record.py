@@ -243,8 +243,7 @@ def record(
             collector.collect()
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
-            summary = {"processes": collector.processes, "process": program.pid, "status": program.returncode, "seconds": end.at - began}
-            collector.writer.end(summary)
+            collector.writer.end({"processes": collector.processes, "status": program.returncode, "seconds": end.at - began})
         except OSError as error:
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
