@@ -11,7 +11,7 @@
 
 #define BUFFER_LEAST (64 * KIB)
 
-static bool buffer_room(buffer *b, size_t more) {
+internal bool buffer_room(buffer *b, size_t more) {
   if (b->failed || b->size + more <= b->room)
     return !b->failed;
   size_t room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));

@@ -17,6 +17,8 @@ typedef struct buffer {
 } buffer;
 
 internal void buffer_put(buffer *b, const void *data, size_t size);
+/* From now on there is room for so much more: putting it there asks the system for nothing. False: it failed. */
+internal bool buffer_room(buffer *b, size_t more);
 internal void buffer_drop(buffer *b);
 
 enum { PPROF_VALUES = 12, PPROF_COMMENTS = 2, PPROF_THREAD = 16, PPROF_HEAP = 32 };

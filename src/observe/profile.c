@@ -19,7 +19,7 @@
 #include "pages/meta.h"
 #include "pages/supply.h"
 
-enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10, FEW = 10 };
+enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10, FEW = 10, SITES_AT_ONCE = 64 };
 
 /* Where a sample was taken. */
 typedef struct origin {
@@ -47,6 +47,9 @@ static struct {
   uint64_t written;
   double written_in_use;
   unsigned files;
+  /* So many threads of that process copy the sites. */
+  unsigned readers;
+  int readers_process;
   uint64_t wanted; /* the interval that was asked for; 0: none */
   unsigned whole;  /* so many look for leaks, and want every block on record meanwhile */
 } profiler;
@@ -168,13 +171,16 @@ static void count_requested(const profile_record *r, int sign) {
   estimate_add(&profiler.slack, r, r->usable - r->size, sign);
 }
 
-/* Is more in use than ever before? Of n estimates of the same thing the highest is by chance some √(2 ln n) standard
- * deviations too high, and its difference to another of them √2 times as much. Each time that all that is in use is
- * replaced there are some. Less than that counts only if more was handed out than ever since the last
- * peak: that is known exactly. */
+/* Are sites copied? Not by those whom fork cut off. */
+static bool is_read(void) { return UNLIKELY(profiler.readers) && profiler.readers_process == os_process_id(); }
+
+/* Is more in use than ever before? While sites are copied that waits, so that all of them are of one peak. Of n
+ * estimates of the same thing the highest is by chance some √(2 ln n) standard deviations too high, and its
+ * difference to another of them √2 times as much. Each time that all that is in use is replaced there are some. Less
+ * than that counts only if more was handed out than ever since the last peak: that is known exactly. */
 static bool is_new_peak(void) {
   double more = profiler.in_use.sum - profiler.peak;
-  if (more <= 0)
+  if (more <= 0 || is_read())
     return false;
   uint64_t n = 8 * ((uint64_t)(profiler.allocated / profiler.in_use.sum) | 1);
   double ln = 0.7 * (64 - __builtin_clzll(n));
@@ -368,14 +374,25 @@ static const pprof_type heap_types[] = {
 };
 
 /* Lock held. A site stays, and so do its stack and its labels. */
-static void copy_sites(buffer *stacks, uint64_t now) {
-  for (const profile_site *s = profiler.all.sites; s; s = s->next) {
-    amount peak = profile_at_peak(&profiler.all, s);
-    pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
-                         .value = {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes, peak.objects,
-                                   peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, now),
-                                   s->in_use.samples, s->allocated.samples, peak.samples}};
-    buffer_put(stacks, &stack, sizeof stack);
+static pprof_stack copy_site(const profile_site *s, uint64_t now) {
+  amount peak = profile_at_peak(&profiler.all, s);
+  return (pprof_stack){.frame = s->frame, .frame_count = s->frame_count, .thread = s->labels.thread, .heap = s->labels.heap,
+                       .value = {s->in_use.objects, s->in_use.bytes, s->allocated.objects, s->allocated.bytes, peak.objects,
+                                 peak.bytes, s->freed.objects, s->freed.bytes, profile_age(&profiler.all, s, now),
+                                 s->in_use.samples, s->allocated.samples, peak.samples}};
+}
+
+/* Some at a time: who takes or frees a sample meanwhile waits for these, and not for all, nor for memory to put
+ * them in. */
+static void copy_sites(buffer *stacks, const profile_site *s) {
+  while (s && buffer_room(stacks, SITES_AT_ONCE * sizeof(pprof_stack))) {
+    bool busy = profiler_lock();
+    uint64_t now = os_now_ns();
+    for (int i = 0; s && i < SITES_AT_ONCE; i++, s = s->next) {
+      pprof_stack stack = copy_site(s, now);
+      buffer_put(stacks, &stack, sizeof stack);
+    }
+    profiler_unlock(busy);
   }
 }
 
@@ -423,17 +440,33 @@ static void say_how_exact(char *in_use, char *pace, size_t size) {
     snprintf(pace, size, "of the threads that allocated most a sample every %zu KiB", (size_t)(budget_widest() / KIB));
 }
 
+/* Lock held. */
+static void reading_begins(void) {
+  profiler.readers = is_read() ? profiler.readers + 1 : 1;
+  profiler.readers_process = os_process_id();
+}
+
+static void reading_ends(void) {
+  bool busy = profiler_lock();
+  profiler.readers -= is_read();
+  profiler_unlock(busy);
+}
+
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
   buffer stacks = {0}, out = {0};
   char in_use[100], pace[100] = "";
   bool busy = profiler_lock();
+  uint64_t now = os_now_ns();
   say_how_exact(in_use, pace, sizeof pace);
+  reading_begins();
+  const profile_site *newest = profiler.all.sites; /* in front of the others */
   const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
                                .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
                                .started = profiler.all.started, .started_wall = profiler.all.started_wall,
-                               .now = os_now_ns(), .comment = {in_use, *pace ? pace : NULL}, .stacks = &stacks};
-  copy_sites(&stacks, source.now);
+                               .now = now, .comment = {in_use, *pace ? pace : NULL}, .stacks = &stacks};
   profiler_unlock(busy);
+  copy_sites(&stacks, newest);
+  reading_ends();
   int why = pprof_encode(&source, &out) ? put(path, out.at, out.size) : ENOMEM;
   *size = out.size;
   buffer_drop(&stacks);

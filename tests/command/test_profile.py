@@ -75,6 +75,38 @@ def test_lifetimes_are_of_what_was_freed(masu, profiles):
     one_usage_error(masu("profile", "--view", "lifetime", "--folded", profiles[4]), "lifetime")
 
 
+# A call site for each of 256 ways through eight calls.
+MANY_SITES = r"""
+#include <stdlib.h>
+#define APART __attribute__((noinline)) void
+static void *kept[256];
+static int count;
+static APART one(unsigned way, int calls);
+static APART other(unsigned way, int calls);
+static APART next(unsigned way, int calls) {
+  if (!calls) kept[count++] = malloc(1024);
+  else if (way & 1) one(way >> 1, calls - 1);
+  else other(way >> 1, calls - 1);
+  __asm__ volatile("");
+}
+static APART one(unsigned way, int calls) { next(way, calls); __asm__ volatile("# one"); }
+static APART other(unsigned way, int calls) { next(way, calls); __asm__ volatile("# other"); }
+int main(void) {
+  for (unsigned way = 0; way < 256; way++) next(way, 8);
+  return 0;
+}
+"""
+
+
+def test_each_call_site_is_there_once(masu, compile_program, tmp_path):
+    """They are copied some at a time."""
+    profiled(masu, tmp_path, compile_program(MANY_SITES, *APART))
+    stacks = {frames: kib for frames, kib in folded(masu, tmp_path / "it").items() if "next" in frames}
+    ways = {tuple(name for name in frames if name in ("one", "other")) for frames in stacks}
+    assert len(stacks) == len(ways) == 256
+    assert set(stacks.values()) == {1}
+
+
 # Allocates under its first name and, some milliseconds of allocating later, under its second.
 RENAMED = r"""
 #define _GNU_SOURCE

@@ -409,6 +409,53 @@ TEST(Profile, GoesOnInAForkedChild) {
 }
 #endif
 
+#if !defined(__SANITIZE_THREAD__) && !defined(MASU_CHECKED)
+/* A call site of its own for each path: a bit chooses each call. */
+template <int BITS> __attribute__((noinline)) static void take_by(unsigned path, std::vector<void *> *blocks) {
+  if constexpr (BITS == 0) {
+    blocks->push_back(masu_malloc(100));
+  } else if (path & 1) {
+    take_by<BITS - 1>(path >> 1, blocks);
+    __asm__ volatile("# one" : : "r"(blocks) : "memory");
+  } else {
+    take_by<BITS - 1>(path >> 1, blocks);
+    __asm__ volatile("# the other" : : "r"(blocks) : "memory");
+  }
+}
+
+/* Another thread copies the sites as the process forks: what it held up does not stay so in the child. */
+TEST(Profile, PeaksAreSeenInAForkedChild) {
+  enum { BITS = 12, FORKS = 40 };
+  std::atomic<bool> stop{false};
+  std::vector<void *> blocks;
+  blocks.reserve(1 << BITS);
+  ASSERT_EQ(masu_profile_start(1), 0);
+  for (unsigned path = 0; path < 1 << BITS; path++)
+    take_by<BITS>(path, &blocks);
+  EXPECT_GE(read_profile().stacks, size_t{1} << BITS);
+  std::thread reader([&] {
+    while (!stop)
+      EXPECT_EQ(masu_profile_write("/dev/null"), 0);
+  });
+  for (int i = 0; i < FORKS; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      double before = read_profile().peak;
+      void *large = masu_malloc(static_cast<size_t>(before) + 64 * MIB);
+      _exit(large && read_profile().peak > before ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  stop = true;
+  reader.join();
+  masu_profile_stop();
+  for (void *p : blocks)
+    masu_free(p);
+}
+#endif
+
 TEST(Profile, KeepsABlockThatCannotGrow) {
   ASSERT_EQ(masu_profile_start(1), 0);
   void *p = masu_malloc(1 << 20);
