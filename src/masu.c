@@ -57,6 +57,7 @@
 #include "forms/thread_end.c"
 
 #include "observe/cpu.c"
+#include "observe/curve.c"
 #include "observe/leaks.c"
 #include "observe/ledger.c"
 #include "observe/live.c"

@@ -1,8 +1,8 @@
 """Files in the format of pprof: read and written, plain and gzipped.
 
 The format is described with https://github.com/google/pprof, as profile.proto. The classes of its
-messages are made from the table below. Texts are bytes: names of files and threads need not be
-UTF-8."""
+messages are made from the table below; Curve is masu's own (src/observe/pprof.h). Texts are bytes: names of files and
+threads need not be UTF-8."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES = {
         "sample_type": (1, "ValueType*"), "sample": (2, "Sample*"), "mapping": (3, "Mapping*"), "location": (4, "Location*"),
         "function": (5, "Function*"), "string_table": (6, "bytes*"), "drop_frames": (7, "int64"), "keep_frames": (8, "int64"),
         "time_nanos": (9, "int64"), "duration_nanos": (10, "int64"), "period_type": (11, "ValueType"), "period": (12, "int64"),
-        "comment": (13, "int64*"), "default_sample_type": (14, "int64"),
+        "comment": (13, "int64*"), "default_sample_type": (14, "int64"), "curve": (1000, "Curve"),
     },
     "ValueType": {"type": (1, "int64"), "unit": (2, "int64")},
     "Sample": {"location_id": (1, "uint64*"), "value": (2, "int64*"), "label": (3, "Label*")},
@@ -34,6 +34,7 @@ MESSAGES = {
     "Function": {
         "id": (1, "uint64"), "name": (2, "int64"), "system_name": (3, "int64"), "filename": (4, "int64"), "start_line": (5, "int64"),
     },
+    "Curve": {"step": (1, "int64"), "in_use": (2, "int64*"), "held": (3, "int64*")},
 }  # fmt: skip
 """Each field's number and type; a star: any number of them."""
 
@@ -109,6 +110,8 @@ def _check(p) -> None:
         all(0 <= t < strings for t in texts)
         and all(l.mapping_id in mappings and all(line.function_id in functions for line in l.line) for l in p.location)
         and all(len(s.value) == types and locations.issuperset(s.location_id) for s in p.sample)
+        and len(p.curve.in_use) == len(p.curve.held)
+        and (p.curve.step > 0 or not p.curve.in_use)
     )
     if not whole:
         raise BadProfile("is damaged or cut off: it refers to what is not there")

@@ -146,6 +146,10 @@ class Heap:
     """Of a heap profile: the ends of the 95 % interval of what is in use; None: not known."""
     notes: tuple[str, ...] = ()
     """What else the file has to say."""
+    curve: list[tuple[int, int]] = field(default_factory=list)
+    """Of a heap profile: the most that was in use, by estimates, and that masu held, in each step of time."""
+    step: float = 0.0
+    """Seconds."""
 
     def total(self, kind: str) -> int:
         return sum(values[kind] for values in self.stacks.values())
@@ -253,6 +257,7 @@ def heap(profile, by: str = "function") -> Heap:
         for kind, value in zip(types, sample.value):
             values[kind] += value
     made = Heap(stacks, set(types), profile.period, profile.duration_nanos * 1e-9)
+    made.curve, made.step = list(zip(profile.curve.in_use, profile.curve.held)), profile.curve.step * 1e-9
     for text in map(strings.shown, profile.comment):
         if said := USED.fullmatch(text):
             made.used, made.lost = int(said[1]) * 1e-9, int(said[2])

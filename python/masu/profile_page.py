@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from masu.pages import render
-from masu.profile import VIEWS, Heap, amount, tree
+from masu.profile import VIEWS, Heap, amount, duration, size, tree
 from masu.profile_cpu import NEXT, WORTH, callers, unsampled, verdict
 from masu.profile_tables import MEMORY, TITLES, growth_of, interval, summary
 
@@ -34,8 +35,24 @@ def page(file: Path, later: Path | None, heap: Heap, growth: Heap | None, view: 
         interval=heap.interval and interval(heap), data={**tree(stacks, kinds), "views": views, "cpu": heap.is_cpu, "lives": heap.has_lives}, cpu=heap.is_cpu,
         kind="CPU profile" if heap.is_cpu else "leaks" if heap.is_leaks else "heap profile", lives=heap.has_lives,
         notes=[*heap.notes, *([unsampled(heap)] if heap.is_cpu and unsampled(heap) else [])], verdict=heap.is_cpu and verdict(heap), next=NEXT,
-        callers=_callers(heap) if heap.is_cpu else [],
+        callers=_callers(heap) if heap.is_cpu else [], curve=_curve(heap),
     )  # fmt: skip
+
+
+def _curve(heap: Heap) -> dict | None:
+    """Memory over time, drawn with a step as the unit and 100 as the height."""
+    top = max((max(point) for point in heap.curve), default=0)
+    if len(heap.curve) < 2 or not top:
+        return None
+    width = max(heap.seconds / heap.step, len(heap.curve) - 1)  # the last step has not gone by
+
+    def drawn(values: Iterable[int]) -> str:
+        heights = enumerate(f"{100 - 100 * value / top:.2f}" for value in values)
+        return " ".join(f"{n},{y} {min(n + 1, width):.3f},{y}" for n, y in heights)
+
+    in_use, held = zip(*heap.curve)
+    return {"in_use": drawn(in_use), "held": drawn(held), "width": f"{width:.3f}", "top": size(top), "seconds": duration(heap.seconds),
+            "step": duration(heap.step)}  # fmt: skip
 
 
 def _callers(heap: Heap) -> list[dict]:

@@ -47,12 +47,13 @@ internal void buffer_drop(buffer *b) {
 enum {
   PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION,
   PROFILE_STRING = 6, PROFILE_TIME = 9, PROFILE_DURATION, PROFILE_PERIOD_TYPE, PROFILE_PERIOD,
-  PROFILE_COMMENT, PROFILE_DEFAULT_TYPE,
+  PROFILE_COMMENT, PROFILE_DEFAULT_TYPE, PROFILE_CURVE = 1000,
   TYPE_TYPE = 1, TYPE_UNIT,
   SAMPLE_LOCATIONS = 1, SAMPLE_VALUES, SAMPLE_LABEL,
   LABEL_KEY = 1, LABEL_STRING,
   MAPPING_ID = 1, MAPPING_START, MAPPING_LIMIT, MAPPING_OFFSET, MAPPING_FILE, MAPPING_BUILD_ID,
   LOCATION_ID = 1, LOCATION_MAPPING, LOCATION_ADDRESS,
+  CURVE_STEP = 1, CURVE_IN_USE, CURVE_HELD,
 };
 enum { WIRE_NUMBER = 0, WIRE_BYTES = 2 };
 
@@ -348,6 +349,17 @@ static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s)
   put_message(e->out, PROFILE_SAMPLE, &e->message);
 }
 
+static void put_curve(encoding *e, const curve *c) {
+  put_number(&e->message, CURVE_STEP, c->step);
+  for (size_t i = 0; i < c->count; i++)
+    pack(e, c->points[i].in_use);
+  put_message(&e->message, CURVE_IN_USE, &e->packed);
+  for (size_t i = 0; i < c->count; i++)
+    pack(e, c->points[i].held);
+  put_message(&e->message, CURVE_HELD, &e->packed);
+  put_message(e->out, PROFILE_CURVE, &e->message);
+}
+
 static void put_head(encoding *e, const pprof_source *p) {
   text_string(e, ""); /* string 0 */
   for (size_t i = 0; i < p->type_count; i++)
@@ -360,6 +372,8 @@ static void put_head(encoding *e, const pprof_source *p) {
   put_number(e->out, PROFILE_DURATION, p->now - p->started);
   for (size_t i = 0; i < PPROF_COMMENTS && p->comment[i]; i++)
     put_number(e->out, PROFILE_COMMENT, text_string(e, p->comment[i]));
+  if (p->over_time && p->over_time->count)
+    put_curve(e, p->over_time);
 }
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {

@@ -1,13 +1,18 @@
 /* pprof: a profile in the format of pprof, profile.proto, which is described with
  * https://github.com/google/pprof. Not compressed; addresses, with the files that they are in
- * and their build ids; no names of functions: the reader looks them up.
+ * and their build ids; no names of functions: the reader looks them up. Memory over time is in a field of masu's
+ * own, which other readers pass over:
+ *
+ *     Profile.curve = 1000: Curve {int64 step = 1 (ns); repeated int64 in_use = 2, held = 3;}
+ *
+ * a value for each step from the start on, the highest in it, in bytes.
  *
  * Threads: those of who calls. Nothing is allocated but mappings for the buffers.
  */
 #ifndef MASU_OBSERVE_PPROF_H
 #define MASU_OBSERVE_PPROF_H
 
-#include "base/attr.h"
+#include "observe/curve.h"
 
 /* Bytes that grow. `failed`: there was no memory, what is there is of no use. */
 typedef struct buffer {
@@ -46,6 +51,7 @@ typedef struct pprof_source {
   uint64_t started, started_wall, now; /* ns */
   const char *comment[PPROF_COMMENTS]; /* NULL: none */
   const buffer *stacks;                /* one pprof_stack behind the other */
+  const curve *over_time;              /* NULL: none */
 } pprof_source;
 
 /* What is mapped where: the text of /proc/thread-self/maps, with a 0 at the end. */

@@ -9,6 +9,7 @@
 #include "api/thread.h"
 #include "base/options.h"
 #include "masu/heap.h"
+#include "observe/curve.h"
 #include "observe/live.h"
 #include "observe/pprof.h"
 #include "observe/stack.h"
@@ -53,6 +54,7 @@ static struct {
   uint64_t wanted; /* the interval that was asked for; 0: none */
   unsigned whole;  /* so many look for leaks, and want every block on record meanwhile */
 } profiler;
+static SELDOM curve over_time; /* likewise */
 
 internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
 internal void profiler_unlock(bool busy) { thread_unlock(LOCK_SAMPLES, busy); }
@@ -190,6 +192,17 @@ static bool is_new_peak(void) {
   return true;
 }
 
+/* What is handed out or kept for reuse. */
+static double held_now(void) {
+  supply_figures f = supply_figures_now();
+  return (double)(f.used + f.direct + f.idle + f.kept);
+}
+
+/* Lock held. Who frees makes it no more: what was held before will do. */
+static void draw_curve(uint64_t now, double held) {
+  curve_add(&over_time, now - profiler.all.started, (curve_point){profiler.in_use.sum, held});
+}
+
 /* sign: 1 or -1. */
 static void count_in_use(const profile_record *r, int sign) {
   profile_site *s = r->site;
@@ -254,6 +267,7 @@ static void remember(profile_record r, const origin *o) {
   r.site->allocated.samples++;
   profiler.allocated += bytes;
   count_in_use(&r, 1);
+  draw_curve(r.since, held_now());
 }
 
 static unsigned file_due(uint64_t now);
@@ -281,6 +295,7 @@ static void observe_freed(void *p) {
     r->site->freed.objects += r->objects;
     r->site->freed.bytes += r->objects * (double)(now - r->since);
     count_in_use(r, -1);
+    draw_curve(now, over_time.now.held);
     remove_record(r);
     profiler.live--;
   }
@@ -453,23 +468,29 @@ static void reading_ends(void) {
 }
 
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
-  buffer stacks = {0}, out = {0};
+  buffer stacks = {0}, memory = {0}, out = {0};
   char in_use[100], pace[100] = "";
+  if (!buffer_room(&memory, sizeof over_time))
+    return ENOMEM;
   bool busy = profiler_lock();
   uint64_t now = os_now_ns();
   say_how_exact(in_use, pace, sizeof pace);
+  draw_curve(now, held_now());
+  buffer_put(&memory, &over_time, sizeof over_time);
   reading_begins();
   const profile_site *newest = profiler.all.sites; /* in front of the others */
   const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
                                .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
                                .started = profiler.all.started, .started_wall = profiler.all.started_wall,
-                               .now = now, .comment = {in_use, *pace ? pace : NULL}, .stacks = &stacks};
+                               .now = now, .comment = {in_use, *pace ? pace : NULL}, .stacks = &stacks,
+                               .over_time = (const void *)memory.at};
   profiler_unlock(busy);
   copy_sites(&stacks, newest);
   reading_ends();
   int why = pprof_encode(&source, &out) ? put(path, out.at, out.size) : ENOMEM;
   *size = out.size;
   buffer_drop(&stacks);
+  buffer_drop(&memory);
   buffer_drop(&out);
   return why;
 }

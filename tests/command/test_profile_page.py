@@ -79,6 +79,29 @@ def test_a_frame_is_as_wide_as_its_bytes(opened):
     assert drawn["churns"] / drawn["peaks"] == pytest.approx(50000 * 2 / 32768, rel=0.05)
 
 
+CURVE = """
+const box = document.querySelector("#curve svg").getBoundingClientRect();
+return ["polygon", "polyline"].map(name => {
+  const at = document.querySelector("#curve " + name), to = at.getScreenCTM();
+  return [...at.points].map(p => p.matrixTransform(to)).map(p => [(p.x - box.left) / box.width, (box.bottom - p.y) / box.height]);
+});
+"""
+
+
+def test_it_opens_with_memory_over_time(opened):
+    """32 MiB at the peak, 4.4 in use at the end; held is never less than in use."""
+    page = opened("one")
+    in_use, held = page.execute_script(CURVE)
+    top = float(re.match(r"([\d.]+) MiB", page.find_element("css selector", "#curve .axis").text)[1])
+    assert max(y for _, y in in_use) * top == pytest.approx(32, rel=0.02)
+    assert in_use[-2][1] * top == pytest.approx(4 + 400 / 1024, rel=0.1)
+    assert max(y for _, y in held) == pytest.approx(1, abs=0.02)
+    assert all(above >= below - 0.01 for (_, below), (_, above) in zip(in_use[1:], held))
+    for line in (in_use, held):
+        places = [x for x, _ in line]
+        assert places == sorted(places) and (places[0], places[-1]) == pytest.approx((0, 1), abs=0.01)
+
+
 def test_growth_is_a_view_of_the_page_of_two(opened):
     page = opened("growth")
     assert page.find_element("css selector", "input[value='growth']").is_selected()

@@ -19,7 +19,7 @@ from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
               help="Sum up by function, thread or named heap.")  # fmt: skip
 @click.option("--cumulative", is_flag=True, help="Sort by what a function and those that it calls have.")
 @click.option("-n", "count", type=click.IntRange(min=1), default=20, metavar="ROWS", help="So many rows; else 20.")
-@click.option("--folded", is_flag=True, help="Write folded stacks with KiB or milliseconds, for flamegraph.pl, inferno, speedscope.")
+@click.option("--folded", is_flag=True, help="Write folded stacks with KiB or milliseconds, for flamegraph.pl and speedscope.")
 @click.option("--html", is_flag=True, help="Write a page with a flame graph.")
 @click.option("-o", "output", type=ResultFile(),
               help="Where to; else FILE.html, and stdout for --folded. With --live alone: keep the profile.")  # fmt: skip
