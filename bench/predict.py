@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,9 @@ PROGRAMS = {
     "ghostscript": ["gs", "-q", "-dNOPAUSE", "-dBATCH", "-dSAFER", "-sDEVICE=ppmraw", "-r300", "-sOutputFile=/dev/null",
                     str(HERE / "pages.ps")],
     "cc1": ["cc", "-O1", "-S", "-o", "/dev/null", "{made}/much.c"],
+    "perl": ["perl", "-e", 'for my $r (1 .. 3) { my %h; push @{$h{"key " . $_ % 50021}}, "word $_" for 1 .. 400_000; '
+             'my @s = sort { @$a <=> @$b } values %h; print scalar(@s), "\n" }'],
+    "jq": ["jq", "-n", '[range(200000) | {id: ., name: "n\\(. % 997)", tags: [., . % 7]}] | group_by(.name) | map(length) | add'],
     "indexer": [str(BIN / "indexer"), "--threads=8", "--megabytes=20"],
     "stackprobe": [str(BIN / "stackprobe"), "throughput", "1000000"],
     "mstress": [str(BIN / "mstress"), "2", "40"],
@@ -70,7 +74,9 @@ def rows(name: str, real: Comparison, predicted_s: replay.Predicted, predicted_p
 
 
 def one(name: str, command: list[str], allocators: list[Allocator], rounds: int, folder: Path, console: Console) -> list[str]:
-    command = [word.format(made=folder) for word in command]
+    if not shutil.which(command[0]):
+        return [f"| {name} | | | is not installed | | |"]
+    command = [word.replace("{made}", str(folder)) for word in command]
     file = folder / "it.trace"
     # What the program prints would be in the table.
     run = subprocess.run(
