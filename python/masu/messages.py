@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-import click
-
 MASU_FAILED = 125  # masu itself, as in env(1) and timeout(1)
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
@@ -60,5 +58,7 @@ def failures_said(command: str) -> Iterator[None]:
 
 
 def _line(kind: str, colour: str, text: str) -> None:
+    import click  # late: what reads traces runs without it
+
     said = f"{click.style(kind, fg=colour, bold=True)}: {text}" if kind else text
     click.echo(f"masu: {said}", err=True, color=False if os.environ.get("NO_COLOR") else None)
