@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,6 +208,18 @@ def test_a_quick_run_has_a_row_of_each_family():
     assert {c.family for c in quick} == {c.family for c in cases.ALL}
     freed = next(c for c in quick if c.family == "memory over time")
     assert freed.rounds == 2 and freed.command == freed.short and session.chosen(freed.name, False)[0].rounds == 5
+
+
+def test_cases_that_wait_run_one_process_for_each_core_at_once(rounds, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    together = threading.Barrier(2, timeout=60)  # broken when they come one by one
+
+    def figure(name, number):
+        together.wait()
+        return alike(name, number)
+
+    ran, measured = rounds(figure, case=replace(CASE, rounds=2, waits=True))
+    assert measured == 2 and [len(set(names)) for names in ran] == [4, 4]
 
 
 def test_cases_of_so_many_rounds_have_those_and_no_warm_up(rounds):

@@ -43,6 +43,8 @@ class Case:
     """Measured once more with huge pages off for the process."""
     rounds: int = 0
     """So many and no warm-up; 0: as many as the interval asks for."""
+    waits: bool = False
+    """Most of its time is waiting and only memory is judged: one process for each of the machine's cores at once."""
     cores: int = 0
     """Pinned to so many cores; 0: not pinned."""
     published: str = ""
@@ -187,7 +189,7 @@ def _threads() -> list[Case]:
              short=("threadtest", "2", "80")),
         Case("32-threads", "threads", ("many_threads", "32"), (rate("operations_per_s"), PEAK)),
         Case("short-threads", "threads", ("short_threads", "10000"), (WALL, kib("rss_kib"))),
-        Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"),), rounds=5),
+        Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"),), rounds=5, waits=True),
         Case("cache-scratch", "false sharing", ("false_sharing", "scratch", "2"), (ns("write_ns"),), quick=True),
         Case("cache-thrash", "false sharing", ("false_sharing", "thrash", "2"), (ns("write_ns"),)),
     ]
@@ -233,11 +235,11 @@ def _over_time() -> list[Case]:
             cases.append(
                 Case("-".join(("freed", mode, *threaded)), "memory over time",
                      ("fragmentation", mode, "1024", "2", *threaded), after, short=("fragmentation", mode, "256", "1", *threaded),
-                     short_rounds=2, quick=mode == "random90" and not threaded, no_huge=True, rounds=5)
+                     short_rounds=2, quick=mode == "random90" and not threaded, no_huge=True, rounds=5, waits=True)
             )  # fmt: skip
     cases.append(
         Case("server-day", "memory over time", ("server_day", "curve"),
-             (kib("rss_mean_kib"), kib("rss_peak_kib"), kib("rss_end_kib")), no_huge=True, rounds=2)
+             (kib("rss_mean_kib"), kib("rss_peak_kib"), kib("rss_end_kib")), no_huge=True, rounds=2, waits=True)
     )  # fmt: skip
     return cases
 

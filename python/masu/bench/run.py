@@ -7,6 +7,7 @@ was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +15,8 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -164,17 +166,24 @@ class Runner:
             for found in (result.values, result.process, result.answers, result.curves):
                 found.pop(contender, None)
 
+        def once(contender: Contender) -> tuple[Contender, str]:
+            """With why it failed."""
+            used = time.monotonic() - start
+            both = min(used / self.plan.seconds_a_case, (round_ + 1) / least)
+            part = min(0.99, max(both, (round_ + 1) / most))
+            tell(f"{name}: {contender.name}", part * (TIMED if counts else 1))
+            try:
+                self._once(case, name, contender, result, warm_up=round_ < 0)
+            except Problem as problem:
+                return contender, str(problem)
+            return contender, ""
+
         while running and round_ < most:
-            for contender in self.order.sample(running, len(running)):
-                used = time.monotonic() - start
-                both = min(used / self.plan.seconds_a_case, (round_ + 1) / least)
-                part = min(0.99, max(both, (round_ + 1) / most))
-                tell(f"{name}: {contender.name}", part * (TIMED if counts else 1))
-                try:
-                    self._once(case, name, contender, result, warm_up=round_ < 0)
-                except Problem as problem:
-                    leave_out(contender.name, str(problem))
-                    running.remove(contender)
+            with _mapping(case) as to_each:
+                for contender, why in to_each(once, self.order.sample(running, len(running))):
+                    if why:
+                        leave_out(contender.name, why)
+                        running.remove(contender)
             round_ += 1
             if round_ >= least and (time.monotonic() - start > self.plan.seconds_a_case or tight(case, result)):
                 break
@@ -269,6 +278,19 @@ class Runner:
             cores = sorted(os.sched_getaffinity(0))[-case.cores :]
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
         return command
+
+
+@contextlib.contextmanager
+def _mapping(case: Case) -> Iterator[Callable]:
+    """`map`, one after the other; where a case waits, as many at once as there are cores."""
+    if not case.waits:
+        yield map
+        return
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _environment(name: str) -> dict[str, str]:
