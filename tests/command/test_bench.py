@@ -71,6 +71,8 @@ def test_one_case(bench, library, tmp_path):
     assert set(medians) == {"masu", "masu-again", "system"}
     assert all(r["low"] <= r["median"] <= r["high"] and r["rounds"] >= 5 for r in medians.values())
     assert any(r.get("ratio_to") == "best" and r["of"] == "system" for r in rows)
+    ours = content["values"]["handover"]["masu"]["block_ns"]
+    assert len(ours) == medians["masu"]["rounds"] and min(ours) <= medians["masu"]["median"] <= max(ours)
     assert content["commands"] == {"handover": "handover"}
     assert content["plan"] == {"quick": True, "seconds_a_case": 1, "least_rounds": 5, "most_rounds": 8, "count": False}
     assert content["took_s"] > 1 and content["library"]["sha256"] == hashlib.sha256(Path(library).read_bytes()).hexdigest()

@@ -80,6 +80,10 @@ STEADY = Figure("wall_s", "s", process=True)
 PEAK = Figure("peak_rss_kib", "KiB", memory=True, process=True)
 
 
+LIVE = Figure("live_kib", "KiB", memory=True, judged=False)
+"""What the program itself has in use when it reads its resident memory."""
+
+
 def kib(key: str) -> Figure:
     return Figure(key, "KiB", memory=True)
 
@@ -188,8 +192,8 @@ def _threads() -> list[Case]:
         Case("threadtest", "threads", ("threadtest", "2"), (rate("pairs_per_s"), PEAK), quick=True,
              short=("threadtest", "2", "80")),
         Case("32-threads", "threads", ("many_threads", "32"), (rate("operations_per_s"), PEAK)),
-        Case("short-threads", "threads", ("short_threads", "10000"), (WALL, kib("rss_kib"))),
-        Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"),), rounds=5, waits=True),
+        Case("short-threads", "threads", ("short_threads", "10000"), (WALL, kib("rss_kib"), LIVE)),
+        Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"), LIVE), rounds=5, waits=True),
         Case("cache-scratch", "false sharing", ("false_sharing", "scratch", "2"), (ns("write_ns"),), quick=True),
         Case("cache-thrash", "false sharing", ("false_sharing", "thrash", "2"), (ns("write_ns"),)),
     ]
@@ -229,7 +233,7 @@ def _resident() -> list[Case]:
 
 def _over_time() -> list[Case]:
     cases = []
-    after = tuple(kib(f"rss_{when}_kib") for when in ("full", "freed", "little", "none"))
+    after = (*(kib(f"rss_{when}_kib") for when in ("full", "freed", "little", "none")), LIVE)
     for mode in ("whole", "random90"):
         for threaded in ((), ("threaded",)):
             cases.append(

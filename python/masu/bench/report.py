@@ -193,6 +193,7 @@ def as_json(all_lines: Sequence[Line], contenders: Sequence[Contender], measured
         **about,
         "allocators": {c.name: c.version or c.missing for c in contenders},
         "rows": [*rows(all_lines), *counted_rows(measured)],
+        "values": {line.case: measured[line.case].values for line in all_lines},
         "commands": {line.case: line.command for line in all_lines if line.command},
         "published": {line.case: line.published for line in all_lines if line.published},
         "answers": {name: m.right for name, m in measured.items() if m.right},
