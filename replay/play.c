@@ -551,7 +551,9 @@ int main(int argc, char **argv) {
     sched_yield();
   int clear = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
   bool exact_peak = clear >= 0 && write(clear, "5", 1) == 1; /* VmHWM starts anew */
+  long mapped_kib = own_kib;
   own_most_kib = own_kib = status_kib("VmRSS");
+  long start_kib = own_kib - mapped_kib; /* of the program, its libraries and what the allocator begins with */
   struct rusage before, after;
   getrusage(RUSAGE_SELF, &before);
   start_ns = now_ns();
@@ -579,6 +581,8 @@ int main(int argc, char **argv) {
   printf("{\"wall_s\": %.9f, \"cpu_s\": %.6f, \"calls_made\": %llu, ", (double)(end_ns - start_ns) * 1e-9, cpu,
          (unsigned long long)head.calls);
   printf("\"peak_rss_kib\": %ld, \"mean_rss_kib\": %.0f, \"end_rss_kib\": %ld, \"later_rss_kib\": %ld, ", peak, mean, end, later);
+  printf("\"whole_peak_kib\": %ld, \"whole_mean_kib\": %.0f, \"whole_end_kib\": %ld, ", start_kib + peak, (double)start_kib + mean,
+         start_kib + end);
   printf("\"live_end_kib\": %lld, \"own_rss_kib\": %ld, \"page_faults\": %ld, \"voluntary_switches\": %ld",
          (long long)(live_bytes() / 1024), own_kib, after.ru_minflt - before.ru_minflt, after.ru_nvcsw - before.ru_nvcsw);
   if (timed)

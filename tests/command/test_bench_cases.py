@@ -19,6 +19,7 @@ from rich.console import Console
 from masu.bench import cases, counted, hit_path, run, session
 from masu.bench.allocators import Contender
 from masu.measuring.measure import SYSTEM, Allocator, measure
+from masu.messages import Problem
 
 
 @pytest.fixture
@@ -141,6 +142,31 @@ def test_what_uses_huge_pages_is_measured_without():
         done = {"it": run.Measured("it", counted={"masu": {}, "peer": {"sampled_huge_kib": kib}})}
         assert len(list(run.variants([CASE], True, done))) == 1 + more
         assert len(list(run.variants([CASE], False, done))) == len(list(run.variants([CASE], True, {}))) == 1
+
+
+SHORT_AND_LARGE = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+  char *all = malloc(16 << 20);
+  memset(all, 1, 16 << 20);
+  usleep(5000);
+  return all[12345] - 1;
+}
+"""
+
+
+def test_the_memory_of_short_programs_is_seen(compile_program):
+    program = compile_program(SHORT_AND_LARGE)
+
+    def seen():
+        try:
+            return counted.memory([str(program)], SYSTEM, {})["sampled_rss_kib"]
+        except Problem:  # it ended before it was looked at, on a busy machine
+            return 0
+
+    assert any(seen() > 16 << 10 for _ in range(10))
 
 
 # ---- Rounds ----

@@ -44,7 +44,7 @@ class Case:
     rounds: int = 0
     """So many and no warm-up; 0: as many as the interval asks for."""
     waits: bool = False
-    """Most of its time is waiting and only memory is judged: one process for each of the machine's cores at once."""
+    """Most of its time is waiting and only memory is judged: one process for each of the machine's cores at once, up to four."""
     cores: int = 0
     """Pinned to so many cores; 0: not pinned."""
     published: str = ""
@@ -125,7 +125,7 @@ def _single_sizes() -> list[Case]:
         size = 1 << power
         name = f"{size}" if size < 1024 else f"{size >> 10}K" if size < 1 << 20 else f"{size >> 20}M"
         untouched = 2_000_000 if size < 1 << 20 else 400_000
-        touched = min(2_000_000, max(200, (1 << 31) // size // 8))
+        touched = min(2_000_000, max(500, (1 << 32) // size))
         published = "TCMalloc wins up to 256 KB and loses to ptmalloc2 from 512 KB up"
         cases.append(
             Case(f"single-{name}", "single size", ("single_size", str(size), str(untouched), "untouched"),
@@ -189,13 +189,13 @@ def _handing_over() -> list[Case]:
 
 def _threads() -> list[Case]:
     return [
-        Case("threadtest", "threads", ("threadtest", "2"), (rate("pairs_per_s"), PEAK), quick=True,
+        Case("threadtest", "threads", ("threadtest", "2"), (rate("pairs_per_s"), PEAK), quick=True, floor=True,
              short=("threadtest", "2", "80")),
         Case("32-threads", "threads", ("many_threads", "32"), (rate("operations_per_s"), PEAK)),
         Case("short-threads", "threads", ("short_threads", "10000"), (WALL, kib("rss_kib"), LIVE)),
-        Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"), LIVE), rounds=5, waits=True),
-        Case("cache-scratch", "false sharing", ("false_sharing", "scratch", "2"), (ns("write_ns"),), quick=True),
-        Case("cache-thrash", "false sharing", ("false_sharing", "thrash", "2"), (ns("write_ns"),)),
+        Case("sleeping-threads", "threads", ("sleeping_threads", "200"), (kib("rss_kib"), LIVE), no_huge=True, rounds=5, waits=True),
+        Case("cache-scratch", "false sharing", ("false_sharing", "scratch", "2"), (ns("write_ns"),), quick=True, floor=True),
+        Case("cache-thrash", "false sharing", ("false_sharing", "thrash", "2"), (ns("write_ns"),), floor=True),
     ]
 
 
@@ -203,8 +203,8 @@ def _large() -> list[Case]:
     return [
         Case("malloc-large", "large blocks", ("malloc_large",), (WALL, PEAK), quick=True, short=("malloc_large", "100"), no_huge=True, cores=1),
         Case("realloc-growth", "large blocks", ("realloc_growth",), (WALL, PEAK), no_huge=True, cores=1),
-        Case("calloc-zero", "large blocks", ("calloc_zero",), (ns("call_ns"), kib("rss_kib")), no_huge=True, cores=1),
-        Case("aligned", "large blocks", ("aligned",), (ns("pair_ns"), kib("rss_kib")), cores=1),
+        Case("calloc-zero", "large blocks", ("calloc_zero",), (ns("call_ns"), WALL, kib("rss_kib")), no_huge=True, cores=1),
+        Case("aligned", "large blocks", ("aligned",), (ns("pair_ns"), kib("rss_kib")), floor=True, cores=1),
         *(
             Case(f"solver-{n}", "numeric solver", ("solver", str(n), str(steps)), (WALL, PEAK), quick=n == 50,
                  short=("solver", str(n), "2"),
@@ -252,7 +252,7 @@ def _programs() -> list[Case]:
     """Real programs of Debian. {made} is the folder of what programs.generate makes."""
 
     def case(name: str, *command: str, figures: tuple[Figure, ...] = (STEADY, PEAK), starts: str = "") -> Case:
-        return Case(name, "real programs", command, figures, no_huge=True, program=True, starts=starts, quick=name == "python")
+        return Case(name, "real programs", command, figures, no_huge=True, program=True, starts=starts, quick=name == "lua")
 
     python = "/usr/bin/python3"
     redis = (rate("requests_per_s"), kib("server_peak_kib"))
@@ -265,7 +265,7 @@ def _programs() -> list[Case]:
         case("redis", python, str(HERE / "redis.py"), figures=redis, starts="redis-server"),
         case("lua", "lua5.4", str(HERE / "objects.lua")),
         case("ruby", "ruby", str(HERE / "objects.rb")),
-        case("python", python, "-S", str(HERE / "objects.py")),
+        case("python", python, "-S", "-E", str(HERE / "objects.py")),
     ]  # fmt: skip
 
 
@@ -278,7 +278,7 @@ def _traces() -> list[Case]:
     """Real programs as they were recorded, without the time between their calls."""
     figures = (
         Figure("calls_s", "s"), WALL, ns("p9999_ns"),
-        kib("peak_rss_kib"), kib("mean_rss_kib"), kib("end_rss_kib"),
+        kib("whole_peak_kib"), kib("whole_mean_kib"), kib("whole_end_kib"),
     )  # fmt: skip
     return [
         Case(f"trace-{name}", "traces", ("trace_play", "{plan}", "touch=first", "latency"), figures,

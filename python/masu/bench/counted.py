@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class Sampler(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        start = time.monotonic()
         while not self.ended.is_set():
             now = dict.fromkeys(self.peaks, 0)
             for process in family(self.launcher)[1:]:
@@ -51,7 +53,7 @@ class Sampler(threading.Thread):
                     if key in self.KEYS:
                         now[self.KEYS[key]] += int(value.split()[0])
             self.peaks = {key: max(peak, now[key]) for key, peak in self.peaks.items()}
-            self.ended.wait(SAMPLE_S)
+            self.ended.wait(min(SAMPLE_S, (time.monotonic() - start) / 20))  # some programs end after milliseconds
 
 
 def _lines(path: Path) -> list[str]:
@@ -69,6 +71,8 @@ def memory(command: Sequence[str], allocator: Allocator, environment: dict[str, 
         sampler.ended.set()
     if usage.status:
         raise Problem(f"memory: ends with {usage.status}")
+    if not sampler.peaks["rss_kib"]:
+        raise Problem("memory: it ended before it was looked at")
     return {f"sampled_{key}": float(peak) for key, peak in sampler.peaks.items()}
 
 

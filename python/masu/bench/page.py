@@ -19,7 +19,7 @@ from masu.pages import render
 def _relative(line: Line, name: str) -> float | None:
     """To the best of the others, turned so that less is better."""
     e, best = line.medians.get(name), line.medians.get(line.best)
-    if not e or not best or not e.median or not best.median:
+    if not e or not best or e.median <= 0 or best.median <= 0:
         return None
     return best.median / e.median if line.figure.more else e.median / best.median
 

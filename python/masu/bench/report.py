@@ -19,7 +19,7 @@ from rich.text import Text
 
 from masu.bench.allocators import AGAIN, LEAST, OURS, Contender
 from masu.bench.cases import Case, Figure
-from masu.bench.run import Measured, best_of
+from masu.bench.run import HUGE_OFF, Measured, best_of
 from masu.json_text import json_text
 from masu.measuring.rounds import shown
 from masu.measuring.statistics import Estimate, estimate, geometric_mean, ratio
@@ -223,19 +223,27 @@ class Summary:
     good_cases: int
     """or best or even."""
     mean: float
-    """Geometric mean of the ratios to the best of each case."""
+    """Geometric mean of the ratios to the best of each case, whatever number of figures a case has."""
     mean_time: float
     mean_memory: float
     noise: float
     """Geometric mean of how far masu and its copy lie apart, in whichever direction."""
     worst: list[Line]
+    """The worst figure of each of the five worst cases."""
     failed: dict[str, str]
     """The cases in which masu failed, and why. They count as worse, and are in no mean."""
     saved: str
     """The saved run that this one is compared with."""
     got_worse: list[str]
     not_compared: list[str]
-    """Cases that the saved run doesn't have, or whose commands weren't the same or aren't known."""
+    """Cases that the saved run doesn't have, whose commands weren't the same or aren't known, or whose best is missing now."""
+
+
+def _mean_of_cases(ratios: Sequence[tuple[Line, float]]) -> float:
+    cases: dict[str, list[float]] = {}
+    for line, r in ratios:
+        cases.setdefault(line.case, []).append(r)
+    return geometric_mean([geometric_mean(r) for r in cases.values()])
 
 
 def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
@@ -244,6 +252,9 @@ def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
     apart = [line.noise.median for line in js if line.noise and line.noise.median > 0]
     commands = before.get("commands", {}) if before else {}
     same = {line.case for line in js if line.command and line.command == commands.get(line.case)}
+    worst: dict[str, Line] = {}
+    for line, _ in sorted(ratios, key=lambda pair: -pair[1]):
+        worst.setdefault(line.case.removesuffix(f", {HUGE_OFF}"), line)
     verdicts: dict[str, set[str]] = {}
     for line in js:
         if line.verdict != "open":
@@ -254,16 +265,22 @@ def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
         len(verdicts),
         sum(found == {"best"} for found in verdicts.values()),
         sum("worse" not in found for found in verdicts.values()),
-        geometric_mean([r for _, r in ratios]),
-        geometric_mean([r for line, r in ratios if not line.figure.memory]),
-        geometric_mean([r for line, r in ratios if line.figure.memory]),
+        _mean_of_cases(ratios),
+        _mean_of_cases([(line, r) for line, r in ratios if not line.figure.memory]),
+        _mean_of_cases([(line, r) for line, r in ratios if line.figure.memory]),
         geometric_mean([max(r, 1 / r) for r in apart]),
-        [line for line, _ in sorted(ratios, key=lambda pair: -pair[1])[:5]],
+        list(worst.values())[:5],
         {line.case: line.failed for line in js if line.failed},
         ", ".join(before["machine"].get(key, "") for key in ("when", "commit", "cpu")) if before else "",
         list(_worse_than([line for line in js if line.case in same], before)) if before else [],
-        list(dict.fromkeys(line.case for line in js if line.case not in same)) if before else [],
+        list(dict.fromkeys(line.case for line in js if line.case not in same or _is_gone(line, before))) if before else [],
     )  # fmt: skip
+
+
+def _is_gone(line: Line, before: dict) -> bool:
+    """The allocator that was the best then has no figure now: the ratio to another one says little."""
+    best = next((r["of"] for r in before["rows"] if (r["case"], r["figure"], r.get("ratio_to")) == (line.case, line.figure.key, "best")), None)
+    return best not in line.medians
 
 
 MUCH = 1.1
@@ -355,7 +372,7 @@ def _tell_summary(s: Summary, console: Console) -> None:
     for text in s.got_worse:
         console.print(Text.assemble(("got worse", "red"), f" {text}"))
     if s.not_compared:
-        console.print(f"[yellow]not compared[/], not there with the same command: {', '.join(s.not_compared)}", highlight=False)
+        console.print(f"[yellow]not compared[/], not there with the same command and the allocator that was best: {', '.join(s.not_compared)}", highlight=False)
 
 
 def write_json(path: Path, content: dict) -> None:

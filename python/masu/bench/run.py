@@ -41,6 +41,8 @@ TIMED = 0.6
 """Of a case's time, about, where it is also counted."""
 
 HUGE_OFF = "huge pages off"
+MOST_AT_ONCE = 4
+"""Processes, of more than a GiB each, of a case that waits."""
 MUCH_HUGE_KIB = 32 << 10
 """So much in huge pages, on any allocator: then a case is measured without them as well."""
 
@@ -76,6 +78,8 @@ class Measured:
     """Samples of the last round: time, resident, live."""
     answers: dict[str, Answers] = field(default_factory=dict)
     took_s: float = 0
+    of: str = ""
+    """Digest of what ran: see Runner.digest. "" where it isn't known."""
 
     @property
     def rounds(self) -> int:
@@ -117,6 +121,30 @@ class Runner:
         made.mkdir(parents=True, exist_ok=True)
         programs.generate(made)
 
+    def digest(self, case: Case) -> str:
+        """Of all libraries, and of the program, with what it reads, as far as they are not the machine's."""
+        digest = hashlib.sha256()
+        files = [c.allocator.library for c in self.contenders if c.allocator]
+        files += [replay.program(case.command[0]), bundled() / case.trace] if case.trace else []
+        files += sorted(programs.HERE.iterdir()) if case.program else [self.workloads / case.command[0]] if not case.trace else []
+        for c in self.contenders:
+            digest.update(f"{c.name} {c.missing} {c.allocator and c.allocator.settings}".encode())
+        for file in files:
+            digest.update(file.read_bytes() if file and file.is_file() else b"")
+        return digest.hexdigest()[:16]
+
+    def measured_before(self, state: Path, cases: Sequence[Case]) -> dict[str, Measured]:
+        """What a state has of these cases, if the same was run and all figures are there."""
+        wanted = {case.name: (case, self.digest(case)) for case in cases}
+        done = {}
+        for name, measured in read_state(state).items():
+            case, digest = wanted.get(name.removesuffix(f", {HUGE_OFF}"), (None, ""))
+            if case and measured.command == case.text and measured.of in ("", digest):
+                figures = {figure.key for figure in case.figures}
+                if all(figures <= values.keys() for values in measured.values.values()):
+                    done[name] = measured
+        return done
+
     def run(self, cases: Sequence[Case], state: Path, done: dict[str, Measured]) -> dict[str, Measured]:
         """Adds to `done`, and writes it after every case."""
 
@@ -141,7 +169,7 @@ class Runner:
         return done
 
     def _case(self, case: Case, name: str, tell) -> Measured:
-        result = Measured(name, case.text)
+        result = Measured(name, case.text, of=self.digest(case))
         if case.trace:
             self._plan(case)
         if missing := case.missing():
@@ -157,7 +185,8 @@ class Runner:
                 running.append(contender)
         most = case.rounds or self.plan.most_rounds
         least = min(self.plan.least_rounds, most)
-        warm = case.rounds or name.endswith(HUGE_OFF)  # the same program ran just before
+        # The same program ran just before; but what a real one writes to a file is compared in the warm-up only.
+        warm = case.rounds or name.endswith(HUGE_OFF) and not case.program
         start, round_ = time.monotonic(), 0 if warm else -1
         counts = self.plan.count and not name.endswith(HUGE_OFF)
 
@@ -282,11 +311,11 @@ class Runner:
 
 @contextlib.contextmanager
 def _mapping(case: Case) -> Iterator[Callable]:
-    """`map`, one after the other; where a case waits, as many at once as there are cores."""
+    """`map`, one after the other; where a case waits, as many at once as there are cores, up to MOST_AT_ONCE."""
     if not case.waits:
         yield map
         return
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0))))
     try:
         yield pool.map
     finally:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from masu.bench import allocators, cases, hit_path, page, report
-from masu.bench.run import HUGE_OFF, Measured, Plan, Runner, read_state, variants
+from masu.bench.run import Plan, Runner, variants
 from masu.measuring.rounds import wide
 from masu.messages import Problem
 
@@ -76,17 +76,18 @@ def run(
     if seconds:
         plan = replace(plan, seconds_a_case=seconds)
     before = _saved(baseline) if baseline else None
-    own_state = Path("build/bench") / f"state-{_key(found, plan, picked)}.json"
-    done = _measured_before(state or own_state, picked, same_commands=not state)
-    state = state or own_state
+    state = state or Path("build/bench") / f"state-{_key(plan, picked)}.json"
+    runner = Runner(programs, folder / "made", found, plan, console)
+    done = runner.measured_before(state, picked)
     if done:
         console.print(f"going on from {state}: {len(done)} cases are measured", highlight=False)
-    measured = Runner(programs, folder / "made", found, plan, console).run(picked, state, done)
+    machine = report.machine(library)  # what is checked out now, and not at the end
+    measured = runner.run(picked, state, done)
     lines = report.lines(list(variants(picked, plan.count, measured)), measured, found)
     summary = report.summary(lines, before)
     report.tell(lines, summary, found, console)
     about = {
-        "machine": report.machine(library),
+        "machine": machine,
         "library": report.measured_library(library),
         "programs": report.versions(picked),
         "plan": {"quick": quick, **vars(plan)},
@@ -117,24 +118,6 @@ def _saved(file: Path) -> dict:
     return content
 
 
-def _measured_before(state: Path, picked: list[cases.Case], *, same_commands: bool) -> dict[str, Measured]:
-    """What a state has of these cases, measured by the same commands; `same_commands`: its name says that, see _key."""
-    commands = {case.name: case.text for case in picked}
-    done = {}
-    for name, measured in read_state(state).items():
-        command = commands.get(name.removesuffix(f", {HUGE_OFF}"))
-        if same_commands and command:
-            measured.command = command
-        if command and measured.command in ("", command):
-            done[name] = measured
-    return done
-
-
-def _key(found: list[allocators.Contender], plan: Plan, picked: list[cases.Case]) -> str:
-    """A run goes on only with the same libraries, cases and plan."""
-    digest = hashlib.sha256(repr((plan, list(variants(picked, plan.count, {})))).encode())
-    for c in found:
-        digest.update(c.name.encode())
-        if c.allocator and c.allocator.library:
-            digest.update(c.allocator.library.read_bytes())
-    return digest.hexdigest()[:12]
+def _key(plan: Plan, picked: list[cases.Case]) -> str:
+    """A run of the same plan goes on; which of its cases are still good, Runner.measured_before says."""
+    return hashlib.sha256(repr((plan, [c.name for c in picked])).encode()).hexdigest()[:12]

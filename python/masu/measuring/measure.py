@@ -106,7 +106,7 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 # Settings of masu and of the others that are known: what they are set to where masu is started would make them
 # something else than what is compared elsewhere.
-SETTINGS = re.compile(r"MASU_OPTIONS(_FILE)?|(MALLOC|MIMALLOC|TCMALLOC|TBB_MALLOC)_\w+|HEAPPROFILE|HEAPCHECK")
+SETTINGS = re.compile(r"MASU_(OPTIONS(_FILE)?|BENCH_HUGE)|(MALLOC|MIMALLOC|TCMALLOC|TBB_MALLOC)_\w+|HEAPPROFILE|HEAPCHECK")
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
