@@ -6,7 +6,7 @@
  * comment says otherwise, every function may be called from any thread at any
  * time, and a block may be freed by another thread than the one that got it.
  *
- * Alignment: blocks of 16 bytes and more are aligned to 16, smaller ones to 8.
+ * Alignment: 16; 8 where 8 bytes or less are asked for.
  * Errors: NULL with errno ENOMEM (sizes that overflow included). A call that
  * succeeds, and every free, leaves errno as it was.
  */
@@ -119,7 +119,7 @@ MASU_API int masu_prewarm(size_t bytes, const masu_prewarm_class *classes, size_
 MASU_API int masu_lock(int lock);
 
 /* Walks every structure and compares it with the invariants in the headers.
- * Returns 0, or prints the first violation to stderr and returns 1. Other
+ * Returns 0, or prints the violations to stderr and returns 1. Other
  * threads must not call the library meanwhile. Meant for tests; slow. */
 MASU_API int masu_check(void);
 

@@ -15,8 +15,8 @@
  * without a line of code. There every block is on record. Without them only blocks are
  * that are allocated while a region is open: by the thread that opened it at once, by others
  * from their next refill on, at most some KiB a size class later. While a region is open, or
- * with the option, every allocation is recorded with its call stack, which takes some
- * microseconds each (docs/profiling.md). What masu_profile_start and masu_profile_stop ask for meanwhile
+ * with the option, every allocation is recorded with its call stack, which takes about
+ * a microsecond each (docs/profiling.md). What masu_profile_start and masu_profile_stop ask for meanwhile
  * counts afterwards.
  *
  * A check stops the other threads for its time, by a real-time signal that the program does not

@@ -12,8 +12,8 @@
  * live. `ready_most` bounds them; what the calling thread holds ready is not among them.
  *
  * All functions return 0 or an errno value: EINVAL (a size that is not known), ENOMEM, or
- * EAGAIN from a signal handler that interrupted the allocator. Any thread. Named heaps, pools,
- * arenas and ladders have a line each in masu_stats_print; masu_heap_read (heap.h) reads one
+ * EAGAIN from a signal handler that interrupted the allocator. Any thread. Named heaps, pools, fixed
+ * pools, arenas, ladders and scopes have a line each in masu_stats_print; masu_heap_read (heap.h) reads one
  * named heap. docs/statistics.md explains the figures.
  */
 #ifndef MASU_STATS_H
@@ -98,7 +98,7 @@ MASU_API int masu_stats_measure(masu_resident *resident, size_t size);
 typedef enum masu_stats_format { MASU_STATS_TEXT, MASU_STATS_JSON, MASU_STATS_XML } masu_stats_format;
 
 /* Writes everything there is, from one walk: the process, size classes, heaps, named heaps,
- * pools, arenas, ladders and sized blocks. malloc_stats writes the text, malloc_info the XML.
+ * pools, fixed pools, arenas, ladders, scopes and sized blocks. malloc_stats writes the text, malloc_info the XML.
  * EINVAL as well for an unknown format. */
 MASU_API int masu_stats_print(FILE *stream, masu_stats_format format);
 

@@ -14,10 +14,10 @@ static bool bit_clear(atomic_u64 *bits, size_t i) {
   return atomic_fetch_and(&bits[i / 64], ~((uint64_t)1 << i % 64)) >> i % 64 & 1;
 }
 
-static size_t index_of(const slab *s, const void *p) {
+static size_t index_of(const slab *s, const void *p, const char *if_inside) {
   size_t offset = (size_t)((const char *)p - s->start);
   if (offset % s->block_size || offset / s->block_size >= s->capacity)
-    report_misuse("free of a pointer inside a block", p);
+    report_misuse(if_inside, p);
   return offset / s->block_size;
 }
 
@@ -28,7 +28,7 @@ internal void checked_take(void *p) {
     return;
   }
   slab_bits *b = s->bits;
-  size_t i = index_of(s, p);
+  size_t i = index_of(s, p, "block handed out inside another");
   if (bit_set(b->live, i))
     report_misuse("block handed out twice", p);
   if (bit_clear(b->poisoned, i))
@@ -38,8 +38,17 @@ internal void checked_take(void *p) {
 }
 
 internal void checked_live(slab *s, void *p) {
-  size_t i = index_of(s, p);
-  if (!(load_relaxed(&s->bits->live[i / 64]) >> i % 64 & 1))
+  static const char inside[] = "realloc of a pointer inside a block";
+  bool live;
+  if (s->kind == SLAB_SMALL) {
+    size_t i = index_of(s, p, inside);
+    live = load_relaxed(&s->bits->live[i / 64]) >> i % 64 & 1;
+  } else {
+    if (p != s->start)
+      report_misuse(inside, p);
+    live = load_relaxed(&s->need);
+  }
+  if (!live)
     report_misuse("use of a freed block", p);
 }
 
@@ -52,7 +61,7 @@ internal void checked_give(slab *s, void *p) {
     return;
   }
   slab_bits *b = s->bits;
-  size_t i = index_of(s, p);
+  size_t i = index_of(s, p, "free of a pointer inside a block");
   if (!bit_clear(b->live, i))
     report_misuse("double free", p);
   memset((char *)p + sizeof(block), POISON, s->block_size - sizeof(block));

@@ -32,7 +32,8 @@ static ALWAYS_INLINE void free_fast(void *p) {
     return;
   }
   map_entry e = map_get_in(leaf, p);
-  if (UNLIKELY(map_entry_tag(e) != thread_hot->tag)) {
+  heap_hot *hot = thread_hot;
+  if (UNLIKELY(map_entry_tag(e) != hot->tag)) {
     free_slow(p);
     return;
   }
@@ -43,7 +44,7 @@ static ALWAYS_INLINE void free_fast(void *p) {
   b->next = s->free;
   s->free = b;
   if (UNLIKELY(count_down_release(&s->need)))
-    free_event(s);
+    free_event(b, s, hot);
 }
 
 #endif

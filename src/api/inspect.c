@@ -23,8 +23,12 @@ PUBLIC const char *masu_version(void) {
 /* As glibc counts: mappings of their own stand in hblkhd and nowhere else. */
 PUBLIC struct mallinfo2 masu_mallinfo2(void) {
   masu_stats s = {0};
-  masu_stats_read(&s, sizeof s);
-  supply_figures f = s.resident ? supply_figures_now() : (supply_figures){0};
+  supply_figures f = {0};
+  if (!masu_stats_read(&s, sizeof s)) {
+    heap *h = thread_enter_if_joined(); /* a signal handler must not wait for the lock */
+    f = supply_figures_now();
+    thread_leave(h);
+  }
   size_t arena = f.used + f.idle;
   size_t direct = min_size(f.direct, s.large); /* but those that wait in front */
   return (struct mallinfo2){
@@ -57,9 +61,10 @@ internal bool give_back_idle(size_t pad) {
   if (thread_busy)
     return false;
   heap *h = thread_enter_if_joined();
+  size_t before = supply_figures_now().returned;
   if (h)
     heap_tidy(h);
-  bool any = helper_give_back_all(pad) > 0;
+  bool any = helper_give_back_all(pad) > 0 || supply_figures_now().returned != before;
   thread_leave(h);
   return any;
 }

@@ -140,9 +140,9 @@ static void *limb_take(heap *l, size_t size, unsigned size_class) {
 
 static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) {
   account *a = load_relaxed(&l->account);
-  if (size > LARGE_MOST)
+  if (!large_is_possible(size, align))
     return limb_none();
-  size_t charge = ROUND_UP(max_size(size, 1), SLICE_SIZE);
+  size_t charge = ROUND_UP(size, SLICE_SIZE);
   heap *h = limb_enter(l);
   slab *s = NULL;
   uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? budget_due(l, BUDGET_LARGE, charge) : 0;
@@ -203,7 +203,7 @@ internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty
 /* ---- Freeing ---- */
 
 internal NOINLINE void limb_event(heap *l, slab *s) {
-  if (heap_hand_back(l, s) || heap_hand_back_observed(l, s))
+  if (heap_hand_back(l, s, s->free) || heap_hand_back_observed(l, s))
     return;
   heap *h = limb_enter(l);
   heap_slab_event(l, s);

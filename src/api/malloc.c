@@ -50,13 +50,15 @@ static void *nested(size_t size, size_t align) {
 static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) {
   if (UNLIKELY(thread_busy))
     return nested(size, align);
+  if (UNLIKELY(!large_is_possible(size, align)))
+    return out_of_memory();
   heap *h = thread_enter();
   if (h) {
     front_give_back(h); /* nothing of it was of use for this one */
     spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
   }
   slab *s = large_take(size, align, dirty);
-  if (UNLIKELY(!s) && size <= LARGE_MOST && malloc_reclaim(h))
+  if (UNLIKELY(!s) && malloc_reclaim(h))
     s = large_take(size, align, dirty);
   void *p = s ? s->start : NULL;
   if (s && h)
@@ -178,35 +180,23 @@ internal void *malloc_aligned(size_t align, size_t size) {
   return malloc_aligned_dirty(align, size, &dirty);
 }
 
-/* No more of a slow path than keeps handlers, fork and the helper out. */
 static bool free_to_front(slab *s) {
   heap *h = thread_heap();
   if (!h || load_relaxed(&s->owner))
     return false;
-  thread_busy = true;
-  h->busy = true;
-  compiler_fence();
+  thread_touch(h);
   bool kept = front_give(h, s);
-  compiler_fence();
-  h->busy = false;
-  thread_busy = false;
-  thread_free_deferred();
+  thread_touched(h);
   return kept;
 }
 
-/* The same. */
 static ALWAYS_INLINE bool free_along(const slab *s, block *b) {
   heap *h = thread_heap();
   if (UNLIKELY(!h))
     return false;
-  thread_busy = true;
-  h->busy = true;
-  compiler_fence();
+  thread_touch(h);
   bool sent = outbox_send_along(h, s, b);
-  compiler_fence();
-  h->busy = false;
-  thread_busy = false;
-  thread_free_deferred();
+  thread_touched(h);
   return sent;
 }
 
@@ -272,14 +262,13 @@ internal NOINLINE HOT void free_slow(void *p) {
     free_apart(e, s, p);
 }
 
-static NOINLINE void free_event_apart(slab *s) {
+static NOINLINE void free_event_apart(block *b, slab *s) {
   if (UNLIKELY(thread_busy)) {
     if (load_relaxed(&s->reserve)) {
       heap_slab_event_nested(s);
       return;
     }
     /* A signal handler inside masu: undo the free, and do it later. */
-    block *b = s->free;
     s->free = b->next;
     store_release(&s->need, 1);
     thread_defer_free(b);
@@ -292,9 +281,9 @@ static NOINLINE void free_event_apart(slab *s) {
   thread_leave(h);
 }
 
-internal NOINLINE HOT void free_event(slab *s) {
-  if (UNLIKELY(thread_busy) || !heap_hand_back(thread_heap_still(), s))
-    free_event_apart(s);
+internal NOINLINE HOT void free_event(block *b, slab *s, heap_hot *hot) {
+  if (UNLIKELY(thread_busy) || !heap_hand_back((heap *)hot, s, b))
+    free_event_apart(b, s);
 }
 
 /* ---- malloc, calloc, free ---- */
@@ -393,9 +382,9 @@ PUBLIC void *masu_realloc(void *p, size_t size) {
   if (UNLIKELY(e == MAP_NONE))
     return foreign_realloc(p, size);
   slab *s = map_entry_descriptor(e);
+  if (CHECKED)
+    checked_live(s, p);
   if (s->kind == SLAB_SMALL) {
-    if (CHECKED)
-      checked_live(s, p);
     if (fits_in_place(s, resize_room(s, size))) {
       sampled_resize(e, p, size);
       return p;

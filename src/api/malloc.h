@@ -20,7 +20,7 @@ internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty);
 internal void free_slow(void *p);
 /* Inside a slow path: a block of any slab; h is the thread's heap, or NULL. */
 internal void free_entered(heap *h, void *p);
-/* The countdown of an own slab has reached 0. */
-internal void free_event(slab *s);
+/* The countdown of an own slab has reached 0 with b; hot: whose it is. What the fast path has in registers is not read again. */
+internal void free_event(block *b, slab *s, heap_hot *hot);
 
 #endif

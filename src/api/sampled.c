@@ -140,14 +140,9 @@ static uint64_t large_due(size_t size) {
   heap *h = heap_outside();
   if (!h)
     return 0;
-  thread_busy = true;
-  h->busy = true;
-  compiler_fence();
+  thread_touch(h);
   uint64_t interval = budget_due(h, BUDGET_LARGE, size);
-  compiler_fence();
-  h->busy = false;
-  thread_busy = false;
-  thread_free_deferred();
+  thread_touched(h);
   return interval;
 }
 
@@ -171,8 +166,7 @@ static void sample_large(slab *s, size_t size, double exact) {
 
 internal void sampled_large(void *p, size_t size, uint64_t interval) {
   slab *s = map_entry_descriptor(map_get(p));
-  if (s->kind != SLAB_NESTED)
-    sample_large(s, size, 1 / budget_probability(s->block_size, interval));
+  sample_large(s, size, 1 / budget_probability(s->block_size, interval));
 }
 
 internal void sampled_large_free(slab *s) {

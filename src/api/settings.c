@@ -117,7 +117,7 @@ static void read_file(const char *path, char *text) {
   int why;
   size_t length = os_file_read(path, text, FILE_MOST, &why);
   if (why)
-    report("MASU_OPTIONS_FILE: %.256s: %s", path, strerror(why));
+    report("MASU_OPTIONS_FILE: %.256s: %s", path, strerrordesc_np(why));
   else if (length == FILE_MOST)
     report("MASU_OPTIONS_FILE: %.256s: larger than an options file can be, %zu KiB", path, FILE_MOST / KIB);
   else if (memchr(text, 0, length))

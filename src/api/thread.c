@@ -63,9 +63,7 @@ internal_def _Atomic(void (*)(void)) thread_exit_hook;
 internal_def _Atomic(void (*)(void)) thread_join_hook;
 
 static void heap_leave(heap *h, size_t rounds) {
-  thread_busy = true;
-  h->busy = true;
-  compiler_fence();
+  thread_touch(h);
   limbs_leave(h);
   if (helper_is_running()) /* which sees to the hands, unless a new thread has them */
     outbox_flush(h);
@@ -162,9 +160,7 @@ internal heap *thread_enter(void) {
   heap *h = thread_heap();
   if (UNLIKELY(!h))
     return orphan_enter();
-  thread_busy = true;
-  h->busy = true;
-  compiler_fence();
+  thread_touch(h);
   return h;
 }
 

@@ -45,11 +45,6 @@ static inline heap *thread_heap(void) {
   heap_hot *hot = thread_hot; /* read once: it may be set back at any time */
   return LIKELY(hot->tag != TAG_NO_HEAP) ? (heap *)hot : thread_heap_settled(hot);
 }
-/* The same right after a fast path that used it. */
-static inline heap *thread_heap_still(void) {
-  heap_hot *hot = thread_hot;
-  return LIKELY(hot->tag != TAG_NO_HEAP) ? (heap *)hot : CONTAINER_OF(hot, heap, empty);
-}
 
 /* Called first in each round of a thread's destructors after it got a heap, whether it has one or not;
  * NULL: nothing is. Set once. */
@@ -80,6 +75,18 @@ internal void thread_defer_free(void *p);
 /* Frees what was deferred. */
 internal void thread_free_deferred(void);
 
+/* No more of a slow path than keeps handlers, fork and the helper out, around a few steps. h: the thread's heap. */
+static ALWAYS_INLINE void thread_touch(heap *h) {
+  thread_busy = true;
+  h->busy = true;
+  compiler_fence();
+}
+static ALWAYS_INLINE void thread_touched(heap *h) {
+  compiler_fence();
+  h->busy = false;
+  thread_busy = false;
+  thread_free_deferred();
+}
 
 /* ---- Locks outside of slow paths ---- */
 

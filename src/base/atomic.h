@@ -44,6 +44,18 @@ typedef _Atomic(uintptr_t) atomic_word;
                                           memory_order_release,                \
                                           memory_order_relaxed)
 
+/* The same of a word that no other thread touches meanwhile, but perhaps a signal handler on this one: a single
+ * instruction, without what keeps other processors off. */
+static inline bool cas_alone(atomic_u64 *p, uint64_t *expected, uint64_t v) {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+  bool same;
+  __asm__ volatile("cmpxchgq %3, %0" : "+m"(*p), "=@ccz"(same), "+a"(*expected) : "r"(v) : "memory");
+  return same;
+#else
+  return cas_acq_rel(p, expected, v);
+#endif
+}
+
 /* Subtracts 1 from a word that only this thread writes, after everything it wrote
  * before; true: it is 0 now. One instruction on x86, whose stores stay in order; the
  * asm keeps the compiler from moving any across it. */

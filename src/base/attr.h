@@ -11,7 +11,7 @@
 #define MASU_BASE_ATTR_H
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* this header comes first everywhere */
+#define _GNU_SOURCE /* before any header that needs it */
 #endif
 
 #include <stdbool.h>

@@ -20,10 +20,10 @@
   X(helper, 1, 0, 1,                                                           \
     "give memory back by a helper thread in programs that have threads")       \
   X(sleepers, 0, 0, 1,                                                         \
-    "take what threads hold ready while they sleep")                           \
+    "take back what sleeping threads hold ready")                           \
   X(huge_pages, 0, 0, 1048576,                                                 \
-    "MiB that a program uses from which on it asks for huge pages; 0: it never does") \
-  X(live, 0, 0, 1, "show its figures to masu top, stat, doctor and export")   \
+    "MiB in use from which on the program asks for huge pages; 0: never") \
+  X(live, 0, 0, 1, "show its figures to masu top, stat, doctor, purge, export and profile --live")   \
   X(profile, 0, 0, 1099511627776,                                              \
     "bytes between two samples of the heap profiler, on average; 1: 512 KiB; 0: none") \
   X(cpu, 0, 0, 1000,                                                           \

@@ -78,6 +78,7 @@ PUBLIC masu_heap *masu_heap_create(const char *name) {
   if (named) {
     account_init(&named->account);
     copy_name(named->name, name);
+    named->context = NULL;
     named->destroyed = false;
     lock_take(LOCK_FORMS);
     list_push_back(&forms.heaps, &named->all);
@@ -245,9 +246,13 @@ static size_t limit_of(size_t limit) { return limit == SIZE_MAX ? 0 : limit; }
 PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t size) {
   if (!named || size != sizeof *out)
     return EINVAL;
+  if (thread_busy)
+    return EAGAIN;
   named_count c = {.whose = &named->account};
-  const heap *own = thread_heap(), *l = own ? own->hot.limbs : NULL;
+  heap *h = thread_enter_if_joined(); /* a signal handler must not wait for the lock */
   slab_for_each(count_slab, &c);
+  thread_leave(h);
+  const heap *own = thread_heap(), *l = own ? own->hot.limbs : NULL;
   while (l && load_relaxed(&l->account) != c.whose)
     l = l->sibling;
   if (l) /* what the calling thread holds ready it can see */

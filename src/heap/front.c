@@ -19,7 +19,7 @@ static bool has_room(heap *h, size_t slices) {
 internal bool front_give(heap *h, slab *s) {
   uint32_t slices = load_relaxed(&s->slices);
   atomic_u64 *place = &h->hot.front[slices % FRONT_COUNT];
-  if (load_relaxed(&s->reserve) != h->hot.tag || load_relaxed(&s->kind) == SLAB_NESTED || load_relaxed(place) ||
+  if (load_relaxed(&s->reserve) != h->hot.tag || load_relaxed(place) ||
       !has_room(h, slices))
     return false;
   h->fronted += slices;

@@ -8,6 +8,7 @@
 #define MASU_HEAP_FRONT_H
 
 #include "heap/heap.h"
+#include "os/os.h"
 
 enum {
   FRONT_SLICES = 128, /* at most, of all together */
@@ -19,7 +20,9 @@ enum {
 static inline slab *front_take(heap_hot *hot, size_t slices) {
   atomic_u64 *place = &hot->front[slices % FRONT_COUNT];
   uint64_t entry = load_relaxed(place);
-  if ((entry & 0xffff) != slices || !cas_acq_rel(place, &entry, 0))
+  if ((entry & 0xffff) != slices)
+    return NULL;
+  if (!(LIKELY(os_is_single_threaded()) ? cas_alone(place, &entry, 0) : cas_acq_rel(place, &entry, 0)))
     return NULL;
   slab *s = (slab *)(uintptr_t)(entry >> 16);
   store_relaxed(&s->reserve, hot->tag);

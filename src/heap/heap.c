@@ -98,7 +98,7 @@ static bool slab_park(heap *h, slab *s) {
 /* Nothing of s is out, so no sender can interfere. The only open slab of a class in
  * frequent use stays open. */
 static bool slab_stays(heap *h, slab *s) {
-  if (s->block_size <= TABLE_MAX && heap_slab_is_alone(h, s))
+  if (s->block_size <= TABLE_MAX && heap_slab_is_alone(s))
     return true;
   slab_retire(h, s);
   return false;
@@ -255,11 +255,12 @@ static void slab_wakes(heap *h, slab *s) {
 }
 
 internal bool heap_hand_back_observed(heap *h, slab *s) {
-  uint32_t count = heap_hand_back_count(h, s);
-  if (!count || !load_relaxed(&budget_interval) || !budget_covers(h, s->size_class, count * s->block_size))
+  block **hand = heap_hand_to_back(h, s);
+  if (!hand || !load_relaxed(&budget_interval))
     return false;
-  heap_hand_back_so_many(h, s, count);
-  return true;
+  uint32_t count = s->free->next ? heap_hand_back_count(s) : 1;
+  return count && budget_covers(h, s->size_class, count * s->block_size) &&
+         heap_hand_back_some(hand, s, s->free, count);
 }
 
 internal void heap_slab_event(heap *h, slab *s) {
@@ -424,7 +425,7 @@ static void wide_collect(heap *h) {
   for (unsigned c = class_of(WIDE_ABOVE) + 1; c < CLASS_COUNT; c++) {
     const list_node *list = &h->avail[c];
     slab *s = list_empty(list) ? NULL : CONTAINER_OF(list->next, slab, avail);
-    if (!s || !heap_slab_is_alone(h, s) || !slab_collect(h, s))
+    if (!s || !heap_slab_is_alone(s) || !slab_collect(h, s))
       continue;
     list_remove(&s->avail);
     sparse_leave(s);

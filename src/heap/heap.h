@@ -150,10 +150,9 @@ static ALWAYS_INLINE bool heap_program_is_large(void) {
   return supply_used() >= PURGE_KEEP_LEAST && !supply_is_prewarmed();
 }
 
-/* Is s the only open slab of its class? */
-static ALWAYS_INLINE bool heap_slab_is_alone(const heap *h, const slab *s) {
-  const list_node *list = &h->avail[s->size_class];
-  return list->next == &s->avail && list->prev == &s->avail;
+/* Is s, which may be on no list, the only open slab of its class? Then both its neighbours are the list's head. */
+static ALWAYS_INLINE bool heap_slab_is_alone(const slab *s) {
+  return s->avail.next == s->avail.prev && !list_empty(&s->avail);
 }
 /* Takes the hand off, out of reach of a signal handler's malloc: that finds none and keeps off. */
 static inline block *heap_hand_off(heap *h, unsigned size_class) {
@@ -169,32 +168,45 @@ internal bool budget_covers(heap *h, unsigned size_class, size_t bytes);
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and
  * frees a few blocks again and again stays within few instructions, and of larger
- * ones within one block. Nothing is out, so no sender is about. How many; 0: not now. */
-static ALWAYS_INLINE uint32_t heap_hand_back_count(const heap *h, const slab *s) {
-  if (h->hot.hand[s->size_class] || load_relaxed(&s->reserve) || !heap_slab_is_alone(h, s))
-    return 0;
-  if (!s->free->next || load_relaxed(&s->purged))
+ * ones within one block. Nothing is out, so no sender is about. b: the block that was freed,
+ * the first of the slab's list. */
+static ALWAYS_INLINE block **heap_hand_to_back(heap *h, const slab *s) {
+  block **hand = heap_hand_at(&h->hot, s->size_class * sizeof *hand);
+  return !*hand && !load_relaxed(&s->reserve) && heap_slab_is_alone(s) ? hand : NULL;
+}
+/* How many of several; 0: not now. */
+static inline uint32_t heap_hand_back_count(const slab *s) {
+  if (load_relaxed(&s->purged))
     return 1;
   if (LIKELY(s->threaded * s->block_size <= HAND_BACK_BYTES))
     return s->threaded;
   return !list_empty(&s->sparse) || !heap_program_is_large(); /* else it waits to be purged from now on */
 }
-static ALWAYS_INLINE void heap_hand_back_so_many(heap *h, slab *s, uint32_t count) {
-  block *b = s->free;
-  /* For fork: at no moment is a block in two places, at worst in none. */
-  s->free = count == 1 ? b->next : NULL;
+/* rest: what stays of the list. For fork: at no moment is a block in two places, at worst in none. */
+static ALWAYS_INLINE void heap_hand_back_so_many(block **hand, slab *s, block *b, block *rest, uint32_t count) {
+  s->free = rest;
   store_release(&s->need, count);
+  compiler_fence();
+  *hand = b;
+}
+static inline bool heap_hand_back_some(block **hand, slab *s, block *b, uint32_t count) {
+  block *rest = count == 1 ? b->next : NULL;
+  if (!count)
+    return false;
   if (count == 1)
     b->next = NULL;
-  compiler_fence();
-  h->hot.hand[s->size_class] = b;
+  heap_hand_back_so_many(hand, s, b, rest, count);
+  return true;
 }
-/* False: not now, or somebody looks. */
-static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s) {
-  uint32_t count = heap_hand_back_count(h, s);
-  if (!count || UNLIKELY(load_relaxed(&budget_interval) != 0))
+/* False: not now, or somebody looks. A block that is the only one is told apart: what is then written does not
+ * depend on what was just read, for which the next call would have to wait. */
+static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s, block *b) {
+  block **hand = heap_hand_to_back(h, s);
+  if (!hand || UNLIKELY(load_relaxed(&budget_interval) != 0))
     return false;
-  heap_hand_back_so_many(h, s, count);
+  if (b->next)
+    return heap_hand_back_some(hand, s, b, heap_hand_back_count(s));
+  heap_hand_back_so_many(hand, s, b, NULL, 1);
   return true;
 }
 /* The same while somebody looks. */

@@ -40,14 +40,26 @@ static void give_back_aged(uint64_t *spares_at) {
 }
 
 /* The initial thread stays in the count after its end. Threads of masu's own that come or go
- * between the two counts must not stand for one of the program's. */
+ * between the two counts must not stand for one of the program's. Where the system does not say how many there are,
+ * nobody may stay for the program's sake. */
 internal bool helper_is_last_thread(void) {
-  unsigned own = os_thread_own_count();
-  return load_relaxed(&initial_thread_ended) && os_thread_count() == 1 + own && os_thread_own_count() == own;
+  if (!load_relaxed(&initial_thread_ended))
+    return false;
+  unsigned own = os_thread_own_count(), all = os_thread_count();
+  return !all || (all == 1 + own && os_thread_own_count() == own);
 }
 
 internal uint32_t helper_step_ms(void) {
   return load_relaxed(&initial_thread_ended) ? LONELY_STEP_MS : 0;
+}
+
+/* Between two looks: no longer than a step once the process may end with this thread. */
+static void sleep_a_step(void) {
+  size_t ms = max_size(option_get(OPTION_purge_delay) / 2, STEP_LEAST_MS);
+  if (load_relaxed(&initial_thread_ended))
+    os_sleep_ms((uint32_t)min_size(ms, LONELY_STEP_MS));
+  else
+    os_wait(&initial_thread_ended, 0, (uint32_t)ms);
 }
 
 static void *helper_main(void *unused) {
@@ -55,7 +67,7 @@ static void *helper_main(void *unused) {
   (void)unused;
   os_thread_name("masu-helper");
   while (!helper_is_last_thread()) {
-    os_sleep_ms((uint32_t)max_size(option_get(OPTION_purge_delay) / 2, STEP_LEAST_MS));
+    sleep_a_step();
     give_back_aged(&spares_at);
     if (anything_idle())
       continue;
@@ -65,6 +77,7 @@ static void *helper_main(void *unused) {
     else
       bell_sleep(helper_step_ms());
   }
+  supply_set_helped(false); /* there may be other threads all the same */
   os_thread_ends();
   return NULL;
 }
@@ -73,6 +86,7 @@ internal_def _Atomic(void (*)(void)) helper_lonely_hook;
 
 internal void helper_initial_thread_ends(void) {
   store_relaxed(&initial_thread_ended, 1);
+  os_wake_all(&initial_thread_ended);
   bell_ring();
   void (*hook)(void) = load_relaxed(&helper_lonely_hook);
   if (hook)

@@ -10,8 +10,8 @@ static size_t slices_for(size_t size) {
 
 /* ---- Blocks ---- */
 
-/* Checked builds enter all slices into the map, to know pointers into blocks. */
-static size_t mapped_slices(const slab *s) { return CHECKED ? s->slices : 1; }
+/* Checked builds enter all slices into the map, to know pointers into blocks; but not into a signal handler's. */
+static size_t mapped_slices(const slab *s) { return CHECKED && s->kind != SLAB_NESTED ? s->slices : 1; }
 
 static void describe(slab *s, char *start, size_t slices) {
   s->start = start;
@@ -45,7 +45,7 @@ static bool take_mapping(slab *s, size_t size, size_t align, size_t *dirty) {
 }
 
 internal slab *large_take(size_t size, size_t align, size_t *dirty) {
-  if (size > LARGE_MOST || align > LARGE_MOST / 2)
+  if (!large_is_possible(size, align))
     return NULL;
   slab *s = slab_descriptor_take(SLAB_RUN);
   if (!s)

@@ -16,6 +16,11 @@
 /* No block is larger than half the address space: it is not worth asking. */
 #define LARGE_MOST ((size_t)1 << (OS_ADDRESS_BITS - 1))
 
+/* Could there be such a block? */
+static inline bool large_is_possible(size_t size, size_t align) {
+  return size <= LARGE_MOST && align <= LARGE_MOST / 2;
+}
+
 /* size > 0. NULL: out of memory. *dirty: so many bytes at the start, or more than
  * size, may not be zero. */
 internal slab *large_take(size_t size, size_t align, size_t *dirty);

@@ -125,10 +125,4 @@ internal size_t slab_descriptors_room(size_t count);
  * or goes meanwhile, or bears with one that is half made. */
 internal void slab_for_each(void (*visit)(slab *s, void *context), void *context);
 
-/* The start of the block that holds p; p lies in the slab. */
-static inline char *slab_block_start(const slab *s, const void *p) {
-  size_t offset = (size_t)((const char *)p - s->start);
-  return s->start + offset / s->block_size * s->block_size;
-}
-
 #endif

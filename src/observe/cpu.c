@@ -518,7 +518,7 @@ internal void cpu_begin(void) {
   store_relaxed(&cpu_written, os_now_ns());
   int why = masu_cpu_start(hz > 1 ? (unsigned)hz : 0);
   if (why)
-    report("no CPU profile: %s", strerror(why));
+    report("no CPU profile: %s", strerrordesc_np(why));
 }
 
 internal void cpu_end(void) {

@@ -542,7 +542,7 @@ internal void leaks_end(void) {
   profile_path(path, sizeof path, "leaks", 0);
   int why = write_leaks(checked.since, path, &found);
   if (why)
-    report("leaks were not looked for, or not written to %s: %s", path, strerror(why));
+    report("leaks were not looked for, or not written to %s: %s", path, strerrordesc_np(why));
   else if (!profile_has_folder())
     say_leaks(&found, path);
 }

@@ -174,11 +174,11 @@ static void ring(live_page *page) {
 }
 
 static void live_ring(void) {
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   live_page *page = load_relaxed(&live.page);
   if (page)
     ring(page);
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
 }
 
 internal void live_wakes_by_signals(void) {
@@ -196,9 +196,9 @@ internal void live_wake(void) {
 
 /* Where a signal handler may be about to ring, the page stays mapped. */
 static void live_leave(void) {
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   live_page *page = exchange_acq_rel(&live.page, NULL);
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
   os_file_remove(live.path);
   if (!live_by_signals)
     os_unmap(page, live_size());
@@ -239,16 +239,17 @@ static void live_ensure(void) {
     return;
   live_page *page = page_make(&why);
   helper_ensure(); /* before the other thread is made, whose creation would start it */
-  lock_take(LOCK_FORMS);
+  bool busy = thread_lock(LOCK_FORMS);
   live.process = os_process_id();
   store_release(&live.page, page);
-  lock_drop(LOCK_FORMS);
+  thread_unlock(LOCK_FORMS, busy);
   if (page && os_thread_start(live_main))
     return;
   report("live: %s: %s", live.path, page ? "no thread" : strerrordesc_np(why));
   if (page)
     live_leave();
-  store_release(&live_running, 0);
+  else
+    store_release(&live_running, 0);
 }
 
 static void live_changed(void) {

@@ -95,7 +95,7 @@ typedef struct mapped_file {
 
 typedef struct encoding {
   buffer *out;
-  buffer message, packed; /* in the making */
+  buffer message, packed; /* in the making: of the profile; in that */
   uint64_t strings;       /* written */
   uint64_t thread_key, heap_key; /* strings */
   struct {
@@ -329,11 +329,9 @@ static void pack(encoding *e, double value) {
 }
 
 static void put_label(encoding *e, uint64_t key, const char *name, size_t most) {
-  buffer label = {0};
-  put_number(&label, LABEL_KEY, key);
-  put_number(&label, LABEL_STRING, name_string(e, name, most));
-  put_message(&e->message, SAMPLE_LABEL, &label);
-  buffer_drop(&label);
+  put_number(&e->packed, LABEL_KEY, key);
+  put_number(&e->packed, LABEL_STRING, name_string(e, name, most));
+  put_message(&e->message, SAMPLE_LABEL, &e->packed);
 }
 
 static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {

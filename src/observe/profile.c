@@ -558,7 +558,7 @@ internal void profile_write_file(const char *kind, unsigned number, int (*write_
   profile_path(path, sizeof path, kind, number);
   int why = write_to(path);
   if (why)
-    report("the profile was not written to %s: %s", path, strerror(why));
+    report("the profile was not written to %s: %s", path, strerrordesc_np(why));
 }
 
 /* Lock held. */
@@ -629,7 +629,7 @@ internal void profile_begin(void) {
   pthread_atfork(NULL, NULL, profile_fork_child);
   int why = leaks ? begin_whole() : masu_profile_start(interval > 1 ? interval : BUDGET_INTERVAL);
   if (why)
-    report("no heap profile: %s", strerror(why));
+    report("no heap profile: %s", strerrordesc_np(why));
   else if (option_get(OPTION_profile_signal))
     listen_to_signal((int)option_get(OPTION_profile_signal));
 }

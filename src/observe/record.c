@@ -102,7 +102,7 @@ static bool open_file(uint32_t process, uint32_t parent) {
   }
   trace_process *head = why ? NULL : os_file_map(here->path, 0, os_page(), &why);
   if (!head) {
-    report("process %u cannot be recorded: %s: %s", process, here->path, strerror(why));
+    report("process %u cannot be recorded: %s: %s", process, here->path, strerrordesc_np(why));
     return false;
   }
   head->version = TRACE_VERSION;

@@ -81,8 +81,7 @@ static void *map_aligned(size_t size, size_t align, int protection, int flags) {
   char *start = (char *)ROUND_UP((uintptr_t)p, align);
   if (start > p)
     os_unmap(p, (size_t)(start - p));
-  if (p + align > start)
-    os_unmap(start + size, (size_t)(p + align - start));
+  os_unmap(start + size, (size_t)(p + align - start));
   return start;
 }
 
@@ -301,6 +300,7 @@ static bool find_room(int file, uint64_t offset, size_t size) {
     return true;
   if (errno != EOPNOTSUPP)
     return false;
+  errno = ENOSPC; /* of a write that is too short */
   for (size_t n = 0; n < size; n += sizeof zeros)
     if (syscall(SYS_pwrite64, file, zeros, sizeof zeros, offset + n) != (long)sizeof zeros)
       return false;
@@ -320,13 +320,21 @@ internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *
   return p == -1 ? NULL : (void *)p;
 }
 
+static long read_some(int file, void *to, size_t size) {
+  long n;
+  do
+    n = syscall(SYS_read, file, to, size);
+  while (n < 0 && errno == EINTR);
+  return n;
+}
+
 internal size_t os_file_read(const char *path, void *to, size_t size, int *why) {
   int saved = errno;
   size_t length = 0;
   int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   long n = file;
   while (n >= 0 && length < size &&
-         (n = syscall(SYS_read, file, (char *)to + length, size - length)) > 0)
+         (n = read_some(file, (char *)to + length, size - length)) > 0)
     length += (size_t)n;
   *why = n < 0 ? errno : 0;
   if (file >= 0)
@@ -410,7 +418,7 @@ internal void os_file_copy(const char *from, const char *to) {
   char text[4096];
   int in = open_file_at(from, O_RDONLY), out = open_file_at(to, O_WRONLY | O_CREAT | O_EXCL);
   long n = 0;
-  while (in >= 0 && out >= 0 && (n = syscall(SYS_read, in, text, sizeof text)) > 0 && !write_all(out, text, (size_t)n))
+  while (in >= 0 && out >= 0 && (n = read_some(in, text, sizeof text)) > 0 && !write_all(out, text, (size_t)n))
     ;
   if (in >= 0)
     syscall(SYS_close, in);
@@ -566,7 +574,7 @@ internal int os_thread_status(unsigned thread, const char *name, char *value) {
   snprintf(path, sizeof path, "/proc/self/task/%u/status", thread);
   int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   long n = file;
-  while (n >= 0 && !end && (n = syscall(SYS_read, file, text + have, sizeof text - 1 - have)) > 0) {
+  while (n >= 0 && !end && (n = read_some(file, text + have, sizeof text - 1 - have)) > 0) {
     have += (size_t)n;
     text[have] = 0;
     line = strstr(text, label);

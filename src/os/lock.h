@@ -4,7 +4,7 @@
  * impossible, but for signal handlers that fork, and it is the order in which fork takes them all. A waiter spins
  * a moment and then sleeps, so with many threads on few processors nobody burns
  * the time that the holder needs. No system call that takes long is made with a
- * lock held.
+ * lock held, but those by which masu gets memory for its own tables.
  *
  * Between locks_fork_prepare and locks_fork_release the forking thread owns every
  * lock, and taking or dropping one is for that thread a no-op: fork handlers

@@ -12,11 +12,16 @@
 #include "base/attr.h"
 #include "base/atomic.h"
 
+#include <sys/single_threaded.h>
+
 /* User addresses fit in this many bits; what lies above is never ours. */
 #define OS_ADDRESS_BITS 47
 
 /* The system's page in bytes: 4, 16 or 64 KiB, read at run time. */
 internal size_t os_page(void);
+
+/* Is the calling thread the only one, as far as the C library knows? */
+static inline bool os_is_single_threaded(void) { return __libc_single_threaded; }
 
 /* ---- Memory ---- */
 

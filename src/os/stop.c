@@ -1,7 +1,6 @@
 #include "os/stop.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +42,7 @@ static struct {
   _Atomic(stop_slot *) slots;
   atomic_u32 count;
   size_t room, left_out;
+  int found; /* in the last look */
   taken_signal signal; /* none is while nobody needed one */
 } stops;
 
@@ -162,28 +162,18 @@ static void add_slot(unsigned id) {
   store_release(&stops.count, (uint32_t)max_size(count, i + 1));
 }
 
+static void consider_thread(unsigned id) {
+  if (id == os_thread_id() || is_known(id))
+    return;
+  add_slot(id);
+  stops.found++;
+}
+
 /* How many there are that were not known; -1: the system does not say. */
 static int find_threads(void) {
-  enum { LENGTH_AT = 16, NAME_AT = 19 }; /* in an entry of the folder */
-  _Alignas(8) char entries[2048];
-  int found = 0, folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  unsigned self = os_thread_id();
-  long n = folder;
   stops.left_out = 0;
-  while (n >= 0 && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0) {
-    uint16_t length;
-    for (long at = 0; at < n; at += length) {
-      unsigned id = (unsigned)strtoul(entries + at + NAME_AT, NULL, 10);
-      memcpy(&length, entries + at + LENGTH_AT, sizeof length);
-      if (!id || id == self || is_known(id))
-        continue;
-      add_slot(id);
-      found++;
-    }
-  }
-  if (folder >= 0)
-    syscall(SYS_close, folder);
-  return n < 0 ? -1 : found;
+  stops.found = 0;
+  return os_threads_each(consider_thread) ? stops.found : -1;
 }
 
 /* ---- Holding them ---- */

@@ -59,11 +59,10 @@ static region *region_struct(unsigned count) {
       *r = found->next;
       return found;
     }
-  region *made = meta_alloc(sizeof *made);
-  hpage *pages = made ? meta_alloc(count * sizeof *pages) : NULL;
-  if (!pages)
+  region *made = meta_alloc(sizeof *made + count * sizeof *made->pages);
+  if (!made)
     return NULL;
-  made->pages = pages;
+  made->pages = (hpage *)(made + 1);
   made->room = count;
   return made;
 }

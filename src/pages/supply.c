@@ -23,7 +23,6 @@ enum {
 /* Everything here is guarded by LOCK_SUPPLY. */
 static struct {
   bool ready;
-  bool helped;
   list_node aging;
   unsigned in_transit; /* system calls pending */
   unsigned arrived;    /* system calls that have ended */
@@ -31,7 +30,6 @@ static struct {
   size_t unmapped; /* bytes of mappings, not asked for again so far */
   uint64_t unmapped_at;
   uint64_t sparse_purged_at; /* ms */
-  size_t prewarmed; /* bytes of free memory asked for */
   supply_figures figures;
 } supply;
 
@@ -81,8 +79,9 @@ static void set_huge(hpage *page, bool huge) {
   add_relaxed(&huge_pages, (uint32_t)huge - (uint32_t)before);
 }
 
-/* figures.used, figures.peak and supply.prewarmed, for who has not the lock. */
+/* figures.used, figures.peak and figures.prewarmed, for who has not the lock. */
 static atomic_word used_now, peak_now, prewarmed_now;
+static atomic_u32 helped; /* a helper purges by age */
 
 static void count_used(size_t more, size_t less) {
   supply.figures.used += more - less;
@@ -341,7 +340,7 @@ static uint32_t lowest_bits(uint32_t mask, size_t most) {
  * `floor`, or (unless `any_age`) the oldest page isn't due. With the lock held. */
 static size_t purge_oldest(uint64_t now, size_t budget, size_t floor, bool any_age) {
   size_t done = 0;
-  floor += supply.prewarmed;
+  floor += supply.figures.prewarmed;
   uint64_t delay = option_get(OPTION_purge_delay);
   while (done < budget && !list_empty(&supply.aging) && supply.figures.idle > floor) {
     hpage *page = CONTAINER_OF(supply.aging.next, hpage, aging);
@@ -466,9 +465,9 @@ static size_t whole_free(bool prewarmed) {
  * Clean ones that are not needed are put away. */
 static void prewarm_pages(void) {
   hpage *page;
-  while (supply.prewarmed && (page = page_to_prewarm(true)))
+  while (supply.figures.prewarmed && (page = page_to_prewarm(true)))
     page_prewarm(page);
-  while (whole_free(true) < supply.prewarmed && (page = page_to_prewarm(false)))
+  while (whole_free(true) < supply.figures.prewarmed && (page = page_to_prewarm(false)))
     page_prewarm(page);
   for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++) {
@@ -479,7 +478,7 @@ static void prewarm_pages(void) {
 }
 
 static void end_prewarming(void) {
-  supply.prewarmed = 0;
+  supply.figures.prewarmed = 0;
   store_relaxed(&prewarmed_now, 0);
   for (region *r = regions_first(); r; r = r->next)
     for (unsigned i = 0; i < r->touched; i++)
@@ -491,13 +490,13 @@ internal bool supply_prewarm(size_t size) {
   bool enough = true;
   lock_take(LOCK_SUPPLY);
   prepare_lists();
-  while (size && enough && whole_free(false) < supply.prewarmed + size)
+  while (size && enough && whole_free(false) < supply.figures.prewarmed + size)
     enough = grow(huge_wanted());
   if (!size) {
     end_prewarming();
   } else if (enough) {
-    supply.prewarmed += size;
-    store_relaxed(&prewarmed_now, supply.prewarmed);
+    supply.figures.prewarmed += size;
+    store_relaxed(&prewarmed_now, supply.figures.prewarmed);
     prewarm_pages();
   }
   lock_drop(LOCK_SUPPLY);
@@ -544,7 +543,7 @@ internal size_t supply_purge_all(size_t keep) {
   size_t done = 0;
   age_everything(os_now_ms());
   done += unmap_kept(SIZE_MAX, os_now_ms(), 0);
-  if (!keep && !supply.prewarmed)
+  if (!keep && !supply.figures.prewarmed)
     done += release_empty_regions();
   done += purge_oldest(os_now_ms(), SIZE_MAX, keep, true);
   lock_drop(LOCK_SUPPLY);
@@ -561,7 +560,7 @@ internal void supply_give(hpage *page, char *start, unsigned slices) {
     aging_enter(page, now);
   size_t budget = max_size(PURGE_STEP, 2 * slices * SLICE_SIZE); /* keeps up */
   purge_excess(now, budget);
-  if (!supply.helped)
+  if (!load_relaxed(&helped))
     purge_oldest(now, budget, purge_regretted(&supply.policy, now), false);
   lock_drop(LOCK_SUPPLY);
   bell_ring();
@@ -651,18 +650,15 @@ internal bool supply_settle(void) {
   return any;
 }
 
-internal void supply_set_helped(bool helped) {
-  lock_take(LOCK_SUPPLY);
-  supply.helped = helped;
-  bell_enable(helped);
-  lock_drop(LOCK_SUPPLY);
+internal void supply_set_helped(bool is) {
+  store_relaxed(&helped, is);
+  bell_enable(is);
 }
 
 internal supply_figures supply_figures_now(void) {
   lock_take(LOCK_SUPPLY);
   supply_figures f = supply.figures;
   f.kept = mappings_kept();
-  f.prewarmed = supply.prewarmed;
   lock_drop(LOCK_SUPPLY);
   return f;
 }

@@ -1,4 +1,5 @@
 /* Prepared memory: no page fault, no memory given back. */
+#include <masu/heap.h>
 #include <masu/stats.h>
 
 #include <sys/mman.h>
@@ -107,6 +108,20 @@ TEST_F(Latency, NoMoreThanIsAskedFor) {
   EXPECT_LE(resident_kib(), before + 100);
 }
 #endif
+
+/* What can't be had at all is not looked for. */
+TEST_F(Latency, ImpossibleRequestsEndNothing) {
+  ASSERT_EQ(masu_prewarm(MIB, nullptr, 0), 0);
+  void *p = nullptr;
+  EXPECT_EQ(masu_posix_memalign(&p, size_t{1} << 50, 8), ENOMEM);
+  EXPECT_EQ(masu_malloc(PTRDIFF_MAX), nullptr);
+  masu_heap *heap = masu_heap_create("impossible");
+  EXPECT_EQ(masu_heap_aligned_alloc(heap, size_t{1} << 50, 8), nullptr);
+  masu_heap_destroy(heap);
+  masu_stats s;
+  EXPECT_EQ(masu_stats_read(&s, sizeof s), 0);
+  EXPECT_GE(s.prepared, MIB);
+}
 
 /* Generators of code make blocks read-only. */
 TEST_F(Latency, ReadOnlyBlocksStayAsTheyAre) {

@@ -652,6 +652,17 @@ TEST_F(LeaksTest, WhatFormsKeepIsKept) {
   masu_pool_destroy(pool);
 }
 
+TEST_F(LeaksTest, WhatADestroyedHeapsCallbackHadIsLost) {
+  loses(
+      [] {
+        masu_heap *named = masu_heap_create("named");
+        masu_heap_on_soft(named, [](masu_heap *, size_t, void *) {}, zeroed(55));
+        masu_heap_destroy(named);
+        masu_heap_create("another"); /* in the same place */
+      },
+      1, 55);
+}
+
 /* They are on record as others are, but what would be the room behind them is on their account. */
 TEST_F(LeaksTest, BlocksOfNamedHeapsHaveNoMoreThanTheirSize) {
   masu_heap *named = masu_heap_create("named");

@@ -151,7 +151,7 @@ static void the_last_slab_stays_open(void **state) {
   give_blocks(0, PER_SLAB);
   assert_null(spare_of(owner, CLASS));
   assert_int_equal(need_of(s), 0);
-  assert_true(heap_slab_is_alone(owner, s));
+  assert_true(heap_slab_is_alone(s));
   assert_int_equal(slices_used(), 1);
   assert_sound();
   take_blocks(PER_SLAB);
@@ -172,7 +172,7 @@ static void the_last_block_goes_back_to_the_hand(void **state) {
   last->next = s->free;
   s->free = last;
   assert_true(count_down_release(&s->need));
-  assert_true(heap_hand_back(owner, s));
+  assert_true(heap_hand_back(owner, s, last));
   assert_ptr_equal(owner->hot.hand[CLASS], last);
   assert_null(last->next);
   assert_int_equal(need_of(s), 1);
@@ -186,12 +186,13 @@ static void but_not_always(void **state) {
   (void)state;
   unsigned small = class_of(64);
   give(owner, take(owner, small)); /* the hand isn't empty, and it is small */
-  assert_false(heap_hand_back(owner, slab_of(owner->hot.hand[small])));
+  block *ready = owner->hot.hand[small];
+  assert_false(heap_hand_back(owner, slab_of(ready), ready));
   take_blocks(PER_SLAB + 1);
   slab *s = slab_of(blocks[0]);
   for (unsigned i = 0; i < PER_SLAB - 1; i++)
     give(owner, blocks[i]);
-  assert_false(heap_hand_back(owner, s)); /* there is another one */
+  assert_false(heap_hand_back(owner, s, s->free)); /* there is another one */
   give_blocks(PER_SLAB - 1, 2);
 }
 
@@ -505,7 +506,7 @@ static void flushing_empties_the_hands(void **state) {
   assert_sound();
   for (unsigned c = 0; c < first_wide(); c++) {
     slab *s = CONTAINER_OF(owner->avail[c].next, slab, avail);
-    assert_true(heap_slab_is_alone(owner, s));
+    assert_true(heap_slab_is_alone(s));
     assert_int_equal(need_of(s), c == class_of(64)); /* nothing else was out */
   }
   heap_tidy(owner);

@@ -274,11 +274,25 @@ static void be_the_last_but_one(void) {
   REQUIRE(soon(no_helper));
 }
 
+/* Nor one that is between two looks. */
+static void be_the_last_but_one_that_looks(void) {
+  os_fork_reset();
+  helper_fork_child();
+  option_set(OPTION_purge_delay, 3600000);
+  helper_ensure();
+  REQUIRE(helpers_soon() == 1);
+  make_idle(4);
+  sleep_ms(5 * DELAY);
+  helper_initial_thread_ends();
+  REQUIRE(soon(no_helper));
+}
+
 static void it_does_not_stay_alone(void **state) {
   (void)state;
   if (SANITIZED)
     skip();
   in_child(be_the_last_but_one);
+  in_child(be_the_last_but_one_that_looks);
 }
 
 #define TEST(f) cmocka_unit_test_setup(f, begin)

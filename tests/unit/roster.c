@@ -47,7 +47,7 @@ static void give(heap *h, void *p) {
   }
   b->next = s->free;
   s->free = b;
-  if (count_down_release(&s->need) && !heap_hand_back(h, s)) {
+  if (count_down_release(&s->need) && !heap_hand_back(h, s, b)) {
     enter(h);
     heap_slab_event(h, s);
     leave(h);

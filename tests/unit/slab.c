@@ -86,17 +86,6 @@ static void a_released_slab_is_off_the_map(void **state) {
   slab_descriptor_give(s);
 }
 
-static void the_start_of_a_block(void **state) {
-  (void)state;
-  for (unsigned c = 0; c < CLASS_COUNT; c += 3) {
-    slab *s = make(c);
-    for (size_t at = 0; at < s->block_size * s->capacity; at += 97)
-      assert_ptr_equal(slab_block_start(s, s->start + at),
-                       s->start + at - at % s->block_size);
-    slab_release(s);
-  }
-}
-
 /* ---- Threading ---- */
 
 /* Follows the chain: blocks in address order, one after the other. */
@@ -292,7 +281,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_new_slab),
       TEST(a_released_slab_is_off_the_map),
-      TEST(the_start_of_a_block),
       TEST(threaded_step_by_step),
       TEST(memory_is_touched_late),
       TEST(descriptors_serve_again),
