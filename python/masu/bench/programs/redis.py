@@ -1,4 +1,4 @@
-"""A redis server on this process's allocator, and its own benchmark on the system's.
+"""[REQUESTS]: a redis server on this process's allocator, and its own benchmark of so many (200,000) of each kind on the system's.
 
 Debian links its redis-server with jemalloc: where no allocator is preloaded, the C library is, so that the server
 runs on the system's. Prints one JSON object: requests per second, the server's peak memory, and a digest of what the
@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -50,6 +51,7 @@ def read_back(port):
 
 
 def main():
+    requests = sys.argv[1] if len(sys.argv) > 1 else "200000"
     port = free_port()
     on_ours = {**os.environ, "LD_PRELOAD": os.environ.get("LD_PRELOAD", "libc.so.6")}
     clean = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "GLIBC_TUNABLES")}
@@ -62,7 +64,7 @@ def main():
                 if answers(port):
                     break
                 time.sleep(0.01)
-            words = ["redis-benchmark", "-p", str(port), "-q", "--csv", "-P", "16", "-c", "20", "-n", "200000"]
+            words = ["redis-benchmark", "-p", str(port), "-q", "--csv", "-P", "16", "-c", "20", "-n", requests]
             words += ["-r", "100000", "-d", "200", "-t", "set,get,lpush,hset"]
             rows = subprocess.run(words, env=clean, capture_output=True, text=True, check=True).stdout.splitlines()
             rates = [float(row.split(",")[1].strip('"')) for row in rows[1:]]
