@@ -358,6 +358,44 @@ def test_a_verdict_that_the_rows_dont_bear_out_is_found(published):
     assert [(text.split(",")[0], text.split()[-1]) for text in published.wrong(results)] == [("larson", "differs"), ("random-sizes", "agrees")]
 
 
+def test_the_targets_are_compared_with_the_committed_run():
+    """The table of docs/targets.md is the one that bench/targets.py makes."""
+    subprocess.run([sys.executable, ROOT / "bench/targets.py", "--check"], check=True)
+
+
+def test_which_targets_a_run_reaches():
+    targets = script("targets")
+
+    def rounds(median):
+        return [median * part for part in (0.99, 0.995, 1, 1.005, 1.01)]
+
+    def case(key, **medians):
+        return {name.replace("_", "-"): {key: rounds(median)} for name, median in medians.items()}
+
+    run = targets.Run({
+        "rows": [],
+        "values": {
+            "pairs-live1": case("pair_ns", masu=3.0, masu_again=2.0, system=6.0, jemalloc=2.5, least=1.0),
+            "pairs-lifo100": case("pair_ns", masu=3.0, system=6.0, jemalloc=3.01),
+            "larson": {**case("replacements_per_s", system=50.0), "masu": {"replacements_per_s": rounds(100.0), "peak_rss_kib": rounds(1200)},
+                       "jemalloc": {"replacements_per_s": rounds(80.0), "peak_rss_kib": rounds(1000)},
+                       "tbb": {"replacements_per_s": rounds(50.0), "peak_rss_kib": rounds(500)}},
+            "freed-whole": {"masu": {"rss_full_kib": rounds(1000), "rss_little_kib": rounds(40), "rss_none_kib": rounds(300)}},
+        },
+    })  # fmt: skip
+    pairs = list(targets.best(1.0, "pairs-*")(run))
+    assert [(f.case, f.of, f.reached) for f in pairs] == [("pairs-live1", "jemalloc", False), ("pairs-lifo100", "jemalloc", True)]
+    assert pairs[0].value.median == pytest.approx(1.2)  # its own copy and the floor are no rivals
+    (least,) = targets.to("least", 1.15, "pairs-*")(run)
+    assert least.value.median == pytest.approx(3) and not least.reached
+    (larson,) = targets.best(0.95, "larson")(run)
+    assert larson.value.median == pytest.approx(0.8) and larson.reached  # more is better there
+    (small,) = targets.smallest_of_the_fast(run)
+    assert small.of == "jemalloc" and small.value.median == pytest.approx(1.2) and not small.reached  # tbb is small, and slow
+    freed = list(targets.within(0.05, "rss_full_kib", "freed-whole", keys=targets.AFTER)(run))
+    assert [(f.value.median, f.reached) for f in freed] == [(pytest.approx(0.04), True), (pytest.approx(0.3), False)]
+
+
 def test_a_baseline_that_is_not_there(bench, tmp_path):
     result, _ = bench("--only", "handover", "--quick", "--baseline", tmp_path / "none.json")
     assert result.returncode == 125 and "none.json: No such file" in " ".join(result.stderr.split())
