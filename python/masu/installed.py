@@ -74,6 +74,19 @@ def _version_of(path: Path) -> str:
     return match.group(1) if match else ""
 
 
+def given(text: str) -> Allocator:
+    """NAME=LIBRARY, the library a path or what the dynamic linker calls it."""
+    if "=" not in text:
+        raise Problem(f"{text}: not NAME=LIBRARY")
+    allocator = Allocator.parse(text)
+    if allocator.library and not allocator.library.is_file():
+        known = _loader_paths().get(str(allocator.library)) or ctypes.util.find_library(str(allocator.library))
+        if not known or not Path(known).is_file():
+            raise Problem(f"{allocator.library}: no such library")
+        allocator = Allocator(allocator.name, Path(known))
+    return allocator
+
+
 def allocators(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
     """The system's first, then masu, then the others; each but the system's was tried."""
     found = [
@@ -86,14 +99,7 @@ def allocators(masu: Path, extra: tuple[str, ...] = ()) -> list[Found]:
         if path:
             found.append(Found(Allocator(name, Path(path)), _version_of(Path(path))))
     for text in extra:
-        if "=" not in text:
-            raise Problem(f"{text}: not NAME=LIBRARY")
-        allocator = Allocator.parse(text)
-        if allocator.library and not allocator.library.is_file():
-            known = paths.get(str(allocator.library)) or ctypes.util.find_library(str(allocator.library))
-            if not known or not Path(known).is_file():
-                raise Problem(f"{allocator.library}: no such library")
-            allocator = Allocator(allocator.name, Path(known))
+        allocator = given(text)
         found = [f for f in found if f.name != allocator.name]
         found.append(Found(allocator, _version_of(allocator.library)))
     return [_tried(f) if f.allocator.library else f for f in found]

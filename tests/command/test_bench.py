@@ -20,6 +20,7 @@ from masu import installed
 from masu.bench import allocators, cases, report, run
 from masu.bench.allocators import Contender
 from masu.measuring.measure import Allocator
+from masu.messages import Problem
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -104,6 +105,13 @@ def test_wrong_memory_is_missing_and_the_rest_goes_on(bench, tmp_path, text, rea
     assert "missing" in result.stdout
 
 
+def test_an_allocator_by_the_name_that_the_loader_knows(library, tmp_path):
+    found = allocators.found(library, None, ("it=libstdc++.so.6",), tmp_path)
+    assert found[-1].name == "it" and found[-1].allocator.library.is_file()
+    with pytest.raises(Problem, match="no-such.so: no such library"):
+        allocators.found(library, None, ("it=no-such.so",), tmp_path)
+
+
 def test_what_is_counted(bench, tmp_path):
     result, content = bench("--only", "pairs-live1", "--seconds", "1")
     assert result.returncode == 0, result.stderr
@@ -184,6 +192,12 @@ def test_the_summary_of_two_cases():
     assert (summary.cases, summary.best_cases, summary.good_cases) == (2, 1, 1)
     assert (summary.mean, summary.mean_time, summary.mean_memory) == pytest.approx((0.5**0.25, 2**0.5, 0.5))  # by cases
     assert [(line.case, line.figure.key, line.best) for line in summary.worst] == [("first", "pair_ns", "one"), ("second", "pair_ns", "one")]
+
+
+@pytest.mark.parametrize(("took_s", "said_"), [(30, "0.5 min"), (3594, "1 h 0 min"), (7196, "2 h 0 min"), (9000, "2 h 30 min")])
+def test_how_long_it_took(took_s, said_):
+    plan = {"quick": False, "seconds_a_case": 8, "least_rounds": 5, "most_rounds": 30}
+    assert report.facts({"machine": {}, "library": {}, "programs": {}, "plan": plan, "took_s": took_s})["took"] == said_
 
 
 def test_the_summary_comes_first():

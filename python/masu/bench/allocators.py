@@ -49,7 +49,7 @@ def found(library: Path, peers: Path | None, extra: tuple[str, ...], folder: Pat
         Contender(INLINE, Allocator(INLINE), "bench/floors/inline.h", floor=True),
     ]
     for text in extra:
-        allocator = Allocator.parse(text)
+        allocator = installed.given(text)
         contenders = [c for c in contenders if c.name != allocator.name]
         contenders.append(Contender(allocator.name, allocator, text.partition("=")[2]))
     return contenders

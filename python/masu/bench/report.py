@@ -179,11 +179,11 @@ def facts(about: dict) -> dict[str, str]:
     """What the page says first."""
     plan = about["plan"]
     rounds = f"{plan['least_rounds']} to {plan['most_rounds']} rounds, {plan['seconds_a_case']:g} s a case"
-    minutes = about["took_s"] / 60
+    minutes = round(about["took_s"] / 60)
     return {
         **about["machine"], **about["library"],
         "plan": f"{'quick' if plan['quick'] else 'full'}, {rounds}",
-        "took": f"{minutes // 60:.0f} h {minutes % 60:.0f} min" if minutes >= 60 else f"{minutes:.1f} min",
+        "took": f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{about['took_s'] / 60:.1f} min",
         **about["programs"],
     }  # fmt: skip
 
