@@ -106,10 +106,10 @@ def test_wrong_memory_is_missing_and_the_rest_goes_on(bench, tmp_path, text, rea
 
 
 def test_an_allocator_by_the_name_that_the_loader_knows(library, tmp_path):
-    found = allocators.found(library, None, ("it=libstdc++.so.6",), tmp_path)
+    found = allocators.found(Path(library), None, ("it=libstdc++.so.6",), tmp_path)
     assert found[-1].name == "it" and found[-1].allocator.library.is_file()
     with pytest.raises(Problem, match="no-such.so: no such library"):
-        allocators.found(library, None, ("it=no-such.so",), tmp_path)
+        allocators.found(Path(library), None, ("it=no-such.so",), tmp_path)
 
 
 def test_what_is_counted(bench, tmp_path):
