@@ -168,8 +168,8 @@ internal bool budget_covers(heap *h, unsigned size_class, size_t bytes);
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and
  * frees a few blocks again and again stays within few instructions, and of larger
- * ones within one block. Nothing is out, so no sender is about. b: the block that was freed,
- * the first of the slab's list. */
+ * ones within one block. Nothing is out, so no sender is about. NULL: not now; else the hand,
+ * by its plain address. */
 static ALWAYS_INLINE block **heap_hand_to_back(heap *h, const slab *s) {
   block **hand = heap_hand_at(&h->hot, s->size_class * sizeof *hand);
   return !*hand && !load_relaxed(&s->reserve) && heap_slab_is_alone(s) ? hand : NULL;
@@ -198,8 +198,9 @@ static inline bool heap_hand_back_some(block **hand, slab *s, block *b, uint32_t
   heap_hand_back_so_many(hand, s, b, rest, count);
   return true;
 }
-/* False: not now, or somebody looks. A block that is the only one is told apart: what is then written does not
- * depend on what was just read, for which the next call would have to wait. */
+/* b: the block that was freed, the first of the slab's list. False: not now, or somebody looks. A block that is
+ * the only one is told apart: what is then written does not depend on what was just read, for which the next call
+ * would have to wait. */
 static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s, block *b) {
   block **hand = heap_hand_to_back(h, s);
   if (!hand || UNLIKELY(load_relaxed(&budget_interval) != 0))
