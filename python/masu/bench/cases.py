@@ -131,11 +131,10 @@ def _single_sizes() -> list[Case]:
             Case(f"single-{name}", "single size", ("single_size", str(size), str(untouched), "untouched"),
                  (ns("pair_ns"),), quick=size == 512 << 10, floor=size <= 1 << 20, cores=1, published=published)
         )  # fmt: skip
-        if size >= 4096:
-            cases.append(
-                Case(f"single-{name}-touched", "single size", ("single_size", str(size), str(touched), "touched"),
-                     (ns("pair_ns"),), cores=1, published=published)
-            )  # fmt: skip
+        cases.append(
+            Case(f"single-{name}-touched", "single size", ("single_size", str(size), str(touched), "touched"),
+                 (ns("pair_ns"),), cores=1, published=published)
+        )  # fmt: skip
     return cases
 
 
