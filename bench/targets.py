@@ -1,7 +1,7 @@
 """What masu wants to reach, beside what the committed run shows, as the table of docs/targets.md.
 
-    build/venv/bin/python bench/targets.py [RESULTS]    prints it; RESULTS: bench/results/reference.json
-    build/venv/bin/python bench/targets.py --check      exit status 1 when docs/targets.md has another one
+    build/bench-venv/bin/python bench/targets.py [RESULTS]    prints it; RESULTS: bench/results/reference.json
+    build/bench-venv/bin/python bench/targets.py --check      exit status 1 when docs/targets.md has another one
 
 A ratio is that of masu to the best of the others in that figure of that case, unless the target says otherwise,
 turned so that less is better. It reaches a target when its 95 % interval does.
@@ -18,10 +18,10 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from masu.bench import cases
-from masu.bench.allocators import AGAIN, INLINE, LEAST, OURS
-from masu.bench.run import HUGE_OFF
-from masu.measuring.statistics import Estimate, estimate, geometric_mean, ratio
+from masu.bench import cases, report
+from masu.bench.allocators import AGAIN, INLINE, LEAST, OURS, Contender
+from masu.bench.run import HUGE_OFF, Measured, best_of
+from masu.measuring.statistics import Estimate, estimate, ratio
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "bench/results/reference.json"
@@ -60,6 +60,7 @@ class Run:
 
     def __init__(self, results: dict):
         self.values = results["values"]
+        self.measured = {case: Measured(case, values=values) for case, values in self.values.items()}
         self.counted = {(r["case"], r["figure"], r["allocator"]): r["median"] for r in results["rows"] if r.get("rounds") == 1}
         self.figures = {(c.name, f.key): f for c in cases.ALL for f in c.figures}
 
@@ -85,12 +86,8 @@ class Run:
         return ratio(theirs, ours) if self.figure(case, key).more else ratio(ours, theirs)
 
     @cache
-    def best(self, case: str, key: str) -> str:
-        medians = {name: estimate(self.of(case, name, key)).median for name in self.peers(case) if self.of(case, name, key)}
-        return (max if self.figure(case, key).more else min)(medians, key=medians.__getitem__)
-
     def to_best(self, most: float, case: str, key: str) -> Found:
-        best = self.best(case, key)
+        best = best_of(self.figure(case, key), self.measured[case], self.peers(case))
         return Found(_called(case, key), self.to(case, key, best), most, best)
 
     def keys(self, case: str, memory: bool) -> list[str]:
@@ -237,21 +234,16 @@ TARGETS = (
 
 
 def overall(run: Run) -> str:
-    """Over all judged figures of all cases; every case counts once in the means."""
-    names = run.matching("*")
-    time, memory = ({case: [run.to_best(1.0, case, key) for key in run.keys(case, kind)] for case in names} for kind in (False, True))
-    both = {case: time[case] + memory[case] for case in names}
-
-    def mean(of: dict[str, list[Found]]) -> float:
-        return geometric_mean([geometric_mean([f.value.median for f in found]) for found in of.values() if found])
-
-    judged = [found for found in ([f for f in found if f.value.has_interval] for found in both.values()) if found]
-    first = sum(all(f.value.high < 1 for f in found) for found in judged)
-    level = sum(all(f.reached for f in found) for found in judged)
-    flat = [f for found in both.values() for f in found]
+    """What the run itself says on top."""
+    named = {case.name: case for case in cases.ALL}
+    variants = [(named[name.removesuffix(f", {HUGE_OFF}")], name) for name in run.values]
+    everybody = {name: Contender(name, None, floor=name in (INLINE, LEAST)) for values in run.values.values() for name in values}
+    lines = report.lines(variants, run.measured, list(everybody.values()))
+    s = report.summary(lines, None)
+    flat = [line.to_best.median for line in report.judged(lines) if line.to_best]
     return (
-        f"Overall: to be the best in four cases of five, means of 0.95 in time and in memory, nothing above 1.10. masu is best in every figure of {first} of {len(judged)} cases, best or even in {level}; "
-        f"the means of the ratios to the best of each case are {mean(time):.2f} and {mean(memory):.2f}; {sum(f.value.median > 1.1 for f in flat)} of {len(flat)} figures are above 1.10."
+        f"Overall: to be the best in four cases of five, means of 0.95 in time and in memory, nothing above 1.10. masu is best in every figure of {s.best_cases} of {s.cases} cases, best or even in {s.good_cases}; "
+        f"the means of the ratios to the best of each case are {s.mean_time:.2f} and {s.mean_memory:.2f}; {sum(r > 1.1 for r in flat)} of {len(flat)} figures are above 1.10."
     )
 
 
