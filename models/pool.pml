@@ -1,6 +1,7 @@
 /* pool: the list of a shared pool, one word with the first block's number and a version.
  *
- * Mirrors push_numbers and pop_number (src/forms/pool.c).
+ * Mirrors push_numbers and pop_number (src/forms/pool.c). Where threads have hands, each block here
+ * stands for a batch, of which it is the first; the others are touched by whoever has that one.
  *
  * Two threads, or with -DTHREE three, take and give back three blocks, each three times (once),
  * holding up to two. A

@@ -51,6 +51,7 @@
 #include "forms/fixed.c"
 #include "forms/ladder.c"
 #include "forms/named.c"
+#include "forms/hands.c"
 #include "forms/pool.c"
 #include "forms/scope.c"
 #include "forms/sized.c"

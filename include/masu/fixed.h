@@ -69,21 +69,25 @@ static inline int masu_fixed_owns(const masu_fixed *pool, const void *p) {
 }
 
 static inline void *masu_fixed_alloc(masu_fixed *pool, size_t size) {
-  masu_runs *runs = &pool->free;
-  if (__builtin_expect(size > pool->block, 0) ||
-      (__builtin_expect(runs->at == runs->end, 0) && !masu_runs_next(runs, pool->block, 1)))
+  char *p = pool->free.ready;
+  if (__builtin_expect(size > pool->block, 0))
     return masu_fixed_alloc_slow(pool, size);
-  char *p = runs->at;
-  runs->at = p + pool->block;
-  return p;
+  if (p) {
+    pool->free.ready = NULL;
+    return p;
+  }
+  p = masu_runs_take(&pool->free, pool->block, 1);
+  return __builtin_expect(p != NULL, 1) ? p : masu_fixed_alloc_slow(pool, size);
 }
 
 /* p: a block of masu_fixed_alloc or _realloc of this pool, or NULL. */
 static inline void masu_fixed_free(masu_fixed *pool, void *p) {
   if (__builtin_expect(!masu_fixed_owns(pool, p) || MASU_CHECKED_HERE != 0, 0))
     masu_fixed_free_slow(pool, p);
-  else if (!masu_runs_give(&pool->free, (char *)p, pool->block, 1))
-    masu_runs_begin(&pool->free, (char *)p, pool->block);
+  else if (pool->free.ready)
+    masu_runs_give(&pool->free, (char *)p, pool->block, 1);
+  else
+    pool->free.ready = (char *)p;
 }
 
 /* p NULL: as alloc. A block of the pool stays where it is if the size fits in it; else it is
@@ -97,7 +101,7 @@ static inline void *masu_fixed_realloc(masu_fixed *pool, void *p, size_t size) {
 
 /* Blocks in use. */
 static inline size_t masu_fixed_live(const masu_fixed *pool) {
-  return (pool->span - pool->free.listed - (size_t)(pool->free.end - pool->free.at)) / pool->block;
+  return (pool->span - masu_runs_bytes(&pool->free, pool->block)) / pool->block;
 }
 
 /* ---- Ladders ---- */

@@ -7,8 +7,11 @@
  *     masu_pool_destroy(stars);
  *
  * A pool belongs to one thread at a time, or is MASU_POOL_SHARED: then alloc and free may
- * be called from any thread, lock-free but where alloc makes more blocks ready: that takes a
- * lock that all shared pools have in common (see masu_pool_reserve). All other functions want
+ * be called from any thread. Each thread that uses it holds free blocks ready for itself, at most 32 KiB
+ * and one block, until it ends; what is more than that goes from thread to thread without a lock. A lock that all
+ * shared pools have in common is taken where alloc makes more blocks ready (see masu_pool_reserve), and
+ * where a thread comes to the pool. Shared pools of blocks below 16 bytes, and checked ones, hold nothing
+ * ready for threads: each call is a compare-and-swap there. All other functions want
  * the pool for themselves in both kinds. A pool may be handed from thread to thread with the
  * usual synchronisation. Not for signal handlers.
  *
@@ -52,11 +55,12 @@ enum {
 #define MASU_CHECKED_HERE 0
 #endif
 
-/* Free blocks of one size, by runs of blocks that lie side by side. Nothing is in the current run, which
- * is in order of address; each other run holds the address of the next and, unless it is one block
- * alone, its own end. */
+/* Free blocks of one size: one that is taken first, the others by runs of blocks that lie side by side.
+ * Nothing is in the current run, which is in order of address; each other run holds the address of the
+ * next and, unless it is one block alone, its own end. */
 typedef struct masu_runs {
-  char *at, *end; /* the current one */
+  char *ready;    /* the one, or NULL */
+  char *at, *end; /* the current run */
   char *more;     /* the others, which are taken after it; lowest bit set: that one is a block alone */
   size_t listed;  /* bytes of those, if they are counted */
 } masu_runs;
@@ -64,9 +68,11 @@ typedef struct masu_runs {
 /* What the inline functions need of a pool. The library's own part follows. */
 typedef struct masu_pool {
   masu_runs free;
-  size_t size;     /* from one block to the next */
-  size_t made;     /* bytes of the blocks that were ever free; of a guided pool, of those in use */
-  uint32_t guided; /* not 0: every call goes through the library, and there are no runs */
+  size_t size; /* from one block to the next */
+  size_t made; /* bytes of the blocks that were ever free; of a checked or tiny pool, that are in use */
+  /* Not NULL: every call goes there, and there are no runs. */
+  void *(*alloc)(struct masu_pool *pool);
+  void (*give)(struct masu_pool *pool, void *p);
 } masu_pool;
 
 /* size: of a block, at least 1; rounded up to a multiple of 4 and of align. align: a power
@@ -85,9 +91,8 @@ static inline masu_pool *masu_pool_create(size_t size, size_t align, unsigned fl
 /* All blocks are gone. NULL: nothing happens. */
 MASU_API void masu_pool_destroy(masu_pool *pool);
 
-/* The inline functions' other half. */
+/* The inline functions' other half: no block is free. */
 MASU_API void *masu_pool_alloc_slow(masu_pool *pool);
-MASU_API void masu_pool_free_slow(masu_pool *pool, void *p);
 
 #ifdef __GNUC__
 typedef char *__attribute__((may_alias, aligned(4))) masu_link; /* in any block */
@@ -121,56 +126,66 @@ static inline void masu_runs_list(masu_runs *runs, char *at, char *end, size_t s
     runs->listed += (size_t)(end - at);
 }
 
-static inline void masu_runs_begin(masu_runs *runs, char *p, size_t size) {
-  runs->at = p;
-  runs->end = p + size;
+/* One of the runs. NULL: there is none. */
+static inline char *masu_runs_take(masu_runs *runs, size_t size, int counted) {
+  if (__builtin_expect(runs->at == runs->end, 0) && !masu_runs_next(runs, size, counted))
+    return NULL;
+  char *p = runs->at;
+  runs->at = p + size;
+  return p;
 }
 
-/* A block is free again. Those that come back in the order they were taken in, or in the opposite one, stay
- * side by side. 0: there is no current run; let it be the begin of one. */
-static inline int masu_runs_give(masu_runs *runs, char *p, size_t size, int counted) {
+/* A block is free again, while another one is ready. Those that come back in the order they were taken in,
+ * or in the opposite one, stay side by side. */
+static inline void masu_runs_give(masu_runs *runs, char *p, size_t size, int counted) {
   if (p + size == runs->at) {
     runs->at = p;
-  } else if (runs->at == runs->end) {
-    return 0;
   } else if (p == runs->end) {
     runs->end = p + size;
   } else {
-    masu_runs_list(runs, runs->at, runs->end, size, counted);
-    masu_runs_begin(runs, p, size);
+    if (runs->at != runs->end)
+      masu_runs_list(runs, runs->at, runs->end, size, counted);
+    runs->at = p;
+    runs->end = p + size;
   }
-  return 1;
 }
 
 /* NULL with ENOMEM. */
 static inline void *masu_pool_alloc(masu_pool *pool) {
-  masu_runs *runs = &pool->free;
-  if (__builtin_expect(runs->at == runs->end, 0) && !masu_runs_next(runs, pool->size, MASU_COUNTED_HERE))
-    return masu_pool_alloc_slow(pool);
-  char *p = runs->at;
-  runs->at = p + pool->size;
-  return p;
+  char *p = pool->free.ready;
+  if (p) {
+    pool->free.ready = NULL;
+    return p;
+  }
+  if (__builtin_expect(pool->alloc != NULL, 0))
+    return pool->alloc(pool);
+  p = masu_runs_take(&pool->free, pool->size, MASU_COUNTED_HERE);
+  return __builtin_expect(p != NULL, 1) ? p : masu_pool_alloc_slow(pool);
 }
 
 /* p: a block of this pool, not NULL. */
 static inline void masu_pool_free(masu_pool *pool, void *p) {
-  if (masu_runs_give(&pool->free, (char *)p, pool->size, MASU_COUNTED_HERE))
-    return;
-  if (__builtin_expect(pool->guided != 0, 0))
-    masu_pool_free_slow(pool, p);
+  if (pool->free.ready)
+    masu_runs_give(&pool->free, (char *)p, pool->size, MASU_COUNTED_HERE);
+  else if (__builtin_expect(pool->give != NULL, 0))
+    pool->give(pool, p);
   else
-    masu_runs_begin(&pool->free, (char *)p, pool->size);
+    pool->free.ready = (char *)p;
+}
+
+/* Bytes of those that are counted. */
+static inline size_t masu_runs_bytes(const masu_runs *runs, size_t size) {
+  return runs->listed + (size_t)(runs->end - runs->at) + (runs->ready ? size : 0);
 }
 
 /* Blocks in use, of a pool of one thread, unless that isn't counted. */
 static inline size_t masu_pool_live(const masu_pool *pool) {
-  const masu_runs *runs = &pool->free;
-  return MASU_COUNTED_HERE ? (pool->made - runs->listed - (size_t)(runs->end - runs->at)) / pool->size : 0;
+  return MASU_COUNTED_HERE ? (pool->made - masu_runs_bytes(&pool->free, pool->size)) / pool->size : 0;
 }
 
 /* Makes n blocks ready, those that are free already included, and touches their pages: the
  * next n allocations make no system call and take no page fault (unless the memory is
- * given back meanwhile by trim). Returns 0 or ENOMEM, in which case some are ready. */
+ * given back meanwhile by trim; in a shared pool less what other threads come to hold ready). Returns 0 or ENOMEM, in which case some are ready. */
 MASU_API int masu_pool_reserve(masu_pool *pool, size_t n);
 /* All blocks are free again, at a cost that does not depend on their number. The memory
  * is kept. */

@@ -100,8 +100,7 @@ static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool
     return NULL;
   *a = (arena){.fixed = fixed};
   a->tenant.heap = in;
-  a->tenant.figures = arena_figures;
-  a->tenant.shut = arena_shut;
+  a->tenant = (tenant){.figures = arena_figures, .shut = arena_shut};
   a->first = run_take(a, size);
   if (!a->first) {
     masu_free(a);

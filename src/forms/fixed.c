@@ -58,7 +58,7 @@ PUBLIC size_t masu_fixed_init(masu_fixed *f, void *memory, size_t bytes, size_t 
 static void fixed_figures(const tenant *t, size_t *used, size_t *held) {
   const fixed *f = CONTAINER_OF(t, fixed, tenant);
   *held = tenant_peek(&f->head.span);
-  *used = *held - min_size(free_bytes(&f->head.free), *held);
+  *used = *held - min_size(free_bytes(&f->head.free, tenant_peek(&f->head.block)), *held);
 }
 
 static void fixed_shut(tenant *t) {
@@ -89,8 +89,7 @@ PUBLIC masu_fixed *masu_fixed_create_in(masu_heap *in, const char *name, size_t 
     return NULL;
   }
   f->head.heap = in;
-  f->tenant.figures = fixed_figures;
-  f->tenant.shut = fixed_shut;
+  f->tenant = (tenant){.figures = fixed_figures, .shut = fixed_shut};
   tenant_join(&f->tenant, in, "fixed", name);
   form_taken(in);
   return &f->head;
@@ -122,10 +121,10 @@ PUBLIC void *masu_fixed_alloc_slow(masu_fixed *f, size_t size) {
 }
 
 /* p, which lies in the pool, must be a block in use: the others say what else it is. */
-static void fixed_check(const masu_fixed *f, const void *p, const char *if_inside, const char *if_free) {
+static void fixed_check(masu_fixed *f, const void *p, const char *if_inside, const char *if_free) {
   if ((size_t)((const char *)p - f->start) % f->block)
     report_misuse(if_inside, p);
-  free_run r = {f->free.at, f->free.end, f->free.more};
+  free_run r = first_free_run(&f->free, f->block);
   do
     if ((uintptr_t)p - (uintptr_t)r.start < (size_t)(r.end - r.start))
       report_misuse(if_free, p);

@@ -100,7 +100,7 @@ PUBLIC masu_ladder *masu_ladder_create_in(masu_heap *in, const char *name, const
     errno = EINVAL;
     return NULL;
   }
-  l->tenant.figures = ladder_figures;
+  l->tenant = (tenant){.figures = ladder_figures};
   tenant_join(&l->tenant, in, "ladder", name);
   form_taken(in);
   return l;

@@ -325,10 +325,24 @@ internal void tenant_leave(tenant *t) {
   thread_unlock(LOCK_FORMS, busy);
 }
 
-internal void tenant_end(tenant *t, void *descriptor) {
-  tenant_leave(t);
+internal void tenant_drop(void *descriptor) {
   if (!CHECKED)
     masu_free(descriptor);
+}
+
+internal void tenant_end(tenant *t, void *descriptor) {
+  tenant_leave(t);
+  tenant_drop(descriptor);
+}
+
+internal void tenants_thread_ends(void) {
+  bool busy = thread_lock(LOCK_FORMS);
+  for (list_node *n = forms.tenants.next; n != &forms.tenants; n = n->next) {
+    tenant *t = CONTAINER_OF(n, tenant, all);
+    if (t->thread_ends)
+      t->thread_ends(t);
+  }
+  thread_unlock(LOCK_FORMS, busy);
 }
 
 internal size_t tenants_now(void) {

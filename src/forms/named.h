@@ -28,16 +28,19 @@ typedef struct tenant {
   /* Checked builds, when it or its heap was destroyed: leaves the inline functions nothing, so that
    * they come to the library, which reports it. NULL: it has none. */
   void (*shut)(struct tenant *t);
+  /* The calling thread, which may have used it, ends. NULL: it keeps nothing for threads. */
+  void (*thread_ends)(struct tenant *t);
 } tenant;
 
 /* Memory for the descriptor of a form that lives in the heap: a block of it, which goes with it.
  * Checked builds keep descriptors, outside of every heap. NULL with ENOMEM. */
 internal void *tenant_make(masu_heap *heap, size_t size, size_t align);
+/* Its functions are set. */
 internal void tenant_join(tenant *t, masu_heap *heap, const char *form, const char *name);
 internal void tenant_leave(tenant *t);
-/* The form is destroyed: it leaves, and its descriptor is freed. Checked builds keep that and report
- * whoever uses it again. */
-internal void tenant_end(tenant *t, void *descriptor);
+/* The form is destroyed. Checked builds keep its descriptor and report whoever uses it again. */
+internal void tenant_drop(void *descriptor);
+internal void tenant_end(tenant *t, void *descriptor); /* leave and drop */
 static inline void tenant_used(const tenant *t, const void *descriptor) {
   if (CHECKED && t->ended)
     report_misuse("use after destroy", descriptor);
@@ -52,6 +55,8 @@ internal const account *named_account(const masu_heap *named);
 /* What the program gave with its callback. */
 internal const void *named_context(const masu_heap *named);
 internal size_t tenants_now(void);
+/* Tells them all of the calling thread's end. */
+internal void tenants_thread_ends(void);
 /* What the statistics say of the n-th; false: there are fewer. */
 typedef struct tenant_line {
   const char *form;

@@ -1,74 +1,36 @@
-/* pool: blocks of one size (masu/pool.h).
- *
- * Blocks lie in up to CHUNKS chunks, which are blocks of the pool's heap. The first `made` of
- * a chunk were made ready, the rest is untouched. Free blocks are known in one of two ways:
- *
- *     plain:   by runs, which the inline functions take from and give to (masu/pool.h). What was never
- *              used is a run as well. made == bytes in use + in all runs
- *     guided:  there are no runs, so that every call comes here. `top` holds the number of
- *              the first, each holds the number of the next, in 4 bytes: number =
- *              chunk << NUMBER_SHIFT | index, plus 1, so that 0 is none. The upper half
- *              of top counts the changes: who compares and swaps with an old one fails.
- *
- * Plain are pools of one thread; guided those that are shared, that are checked, or whose
- * blocks are too small for an address. In a shared pool alloc and free are one
- * compare-and-swap; chunks are added under LOCK_POOLS and never removed while the pool
- * is shared. Modelled in models/pool.pml.
- */
-#include "masu/pool.h"
+#include "forms/pool.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "api/thread.h"
 #include "base/bits.h"
-#include "forms/named.h"
-#include "forms/runs.h"
+#include "forms/hands.h"
 #include "os/os.h"
 #include "os/report.h"
 
-enum { CHUNKS = 64, NUMBER_SHIFT = 26, FEWEST = 8 };
+enum { FEWEST = 8 };
 #define INDEX_MASK ((1u << NUMBER_SHIFT) - 1)
 #define CHUNK_LEAST (4 * KIB)
 #define MAKE_STEP (16 * KIB) /* most bytes made ready at a time */
-
-/* Atomic is what other threads look at while one adds a chunk. */
-typedef struct chunk {
-  _Atomic(char *) start;
-  atomic_u32 capacity, made;
-  atomic_u64 *live; /* checked pools: one bit a block */
-} chunk;
-
-typedef struct pool {
-  masu_pool head;
-  uint32_t flags;
-  size_t align;
-  uint32_t current; /* chunks before this one are made entirely */
-  atomic_u32 slots; /* chunk[0 .. slots) were ever in use */
-  size_t held;
-  tenant tenant;
-  _Alignas(64) atomic_u64 top;
-  atomic_word shared_live;
-  chunk chunk[CHUNKS];
-} pool;
 
 static pool *pool_of(const masu_pool *head) {
   pool *p = (pool *)(uintptr_t)head;
   tenant_used(&p->tenant, p);
   return p;
 }
+static bool has_runs(const pool *p) { return !p->head.alloc; }
 static bool is_shared(const pool *p) { return p->flags & MASU_POOL_SHARED; }
 
 /* ---- Numbers ---- */
 
-static char *block_at(const pool *p, uint32_t number) {
+internal char *block_at(const pool *p, uint32_t number) {
   uint32_t n = number - 1;
   return load_relaxed(&p->chunk[n >> NUMBER_SHIFT].start) + (size_t)(n & INDEX_MASK) * p->head.size;
 }
 
-/* The number of a block; 0: b isn't one. Other threads may add chunks meanwhile. The newest
- * are the largest, so they are looked at first. */
-static uint32_t number_of(const pool *p, const char *b) {
+/* The newest chunks are the largest, so they are looked at first. */
+internal uint32_t number_of(const pool *p, const char *b) {
   for (uint32_t which = load_acquire(&p->slots); which-- > 0;) {
     const chunk *c = &p->chunk[which];
     size_t offset = (uintptr_t)b - (uintptr_t)load_relaxed(&c->start), index = offset / p->head.size;
@@ -82,32 +44,30 @@ static uint32_t number_of(const pool *p, const char *b) {
 
 /* ---- The numbered list ---- */
 
-typedef uint32_t __attribute__((may_alias)) number_link;
-
 /* Of a block that another thread may have got meanwhile; then the swap fails. */
-__attribute__((no_sanitize("thread"))) static uint32_t next_of(const char *b) {
-  return *(const volatile number_link *)b;
+__attribute__((no_sanitize("thread"))) internal uint32_t next_of(const pool *p, const char *b) {
+  return *(const volatile number_link *)(const void *)(b + p->link);
 }
 
 static uint64_t with_top(uint64_t seen, uint32_t number) {
   return ((seen >> 32) + 1) << 32 | number;
 }
 
-static void push_numbers(pool *p, uint32_t first, char *last) {
+internal void push_numbers(pool *p, uint32_t first, char *last) {
   uint64_t seen = load_relaxed(&p->top);
   do
-    *(number_link *)last = (uint32_t)seen;
+    set_next(p, last, (uint32_t)seen);
   while (!cas_release(&p->top, &seen, with_top(seen, first)));
 }
 
-static char *pop_number(pool *p) {
+internal char *pop_number(pool *p) {
   uint64_t seen = load_acquire(&p->top);
   char *b;
   do {
     if (!(uint32_t)seen)
       return NULL;
     b = block_at(p, (uint32_t)seen);
-  } while (!cas_acq_rel(&p->top, &seen, with_top(seen, next_of(b))));
+  } while (!cas_acq_rel(&p->top, &seen, with_top(seen, next_of(p, b))));
   return b;
 }
 
@@ -126,7 +86,7 @@ static void drop_chunk(const pool *p, const chunk *c) {
 static void remove_chunk(pool *p, uint32_t which) {
   chunk *c = &p->chunk[which];
   p->held -= c->capacity * p->head.size;
-  if (!p->head.guided)
+  if (p->hands.id || has_runs(p))
     p->head.made -= c->made * p->head.size;
   drop_chunk(p, c);
   c->start = NULL;
@@ -174,7 +134,7 @@ static bool add_chunk(pool *p, size_t n) {
 static uint32_t step_of(const pool *p, const chunk *c) {
   size_t bytes = max_size(os_page(), min_size(c->made * p->head.size, MAKE_STEP));
   uint32_t left = c->capacity - c->made;
-  return p->head.guided ? (uint32_t)min_size(max_size(bytes / p->head.size, 1), left) : left;
+  return has_runs(p) ? left : (uint32_t)min_size(max_size(bytes / p->head.size, 1), left);
 }
 
 /* Blocks that were never used. */
@@ -192,7 +152,7 @@ static void add_run(pool *p, char *start, char *end) {
 static void number_blocks(pool *p, uint32_t number, char *first, char *last) {
   uint32_t next = number + 1;
   for (char *b = first; b < last; b += p->head.size)
-    *(number_link *)b = next++;
+    set_next(p, b, next++);
   push_numbers(p, number, last);
 }
 
@@ -202,7 +162,9 @@ static void make(pool *p, uint32_t which, uint32_t n) {
   uint32_t made = c->made;
   char *first = c->start + made * p->head.size, *last = first + (n - 1) * p->head.size;
   store_relaxed(&c->made, made + n);
-  if (p->head.guided)
+  if (p->hands.id)
+    hands_add(p, first, last + p->head.size);
+  else if (!has_runs(p))
     number_blocks(p, (which << NUMBER_SHIFT | made) + 1, first, last);
   else
     add_run(p, first, last + p->head.size);
@@ -229,7 +191,7 @@ static bool make_some(pool *p) {
 }
 
 /* Who comes second finds what the first has made. */
-static bool make_some_shared(pool *p) {
+internal bool make_some_shared(pool *p) {
   thread_hold(LOCK_POOLS);
   bool any = (uint32_t)load_acquire(&p->top) || make_some(p);
   thread_let_go(LOCK_POOLS);
@@ -254,7 +216,7 @@ static bool flip_live(pool *p, uint32_t number, bool live) {
 
 /* ---- Allocating and freeing ---- */
 
-/* In guided pools: a block more or less is in use. */
+/* In pools of numbers: a block more or less is in use. */
 static void pool_count(pool *p, size_t change) {
   if (p->flags & MASU_POOL_UNCOUNTED)
     return;
@@ -264,29 +226,20 @@ static void pool_count(pool *p, size_t change) {
     p->head.made += change * p->head.size;
 }
 
-static char *alloc_guided(pool *p) {
+static char *alloc_number(pool *p) {
   char *b;
   while (!(b = pop_number(p)))
     if (!(is_shared(p) ? make_some_shared(p) : make_some(p)))
       return NULL;
-  if (p->flags & MASU_POOL_CHECKED && (!is_link(p, next_of(b)) || !flip_live(p, number_of(p, b), true)))
+  if (p->flags & MASU_POOL_CHECKED && (!is_link(p, next_of(p, b)) || !flip_live(p, number_of(p, b), true)))
     report_misuse("block of a pool written to after free", b);
   pool_count(p, 1);
   return b;
 }
 
-/* There is no run. */
-static char *alloc_fresh(pool *p) {
-  if (!make_some(p))
-    return NULL;
-  char *b = p->head.free.at;
-  p->head.free.at += p->head.size;
-  return b;
-}
-
-PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
+static void *numbers_alloc(masu_pool *head) {
   pool *p = pool_of(head);
-  void *b = head->guided ? alloc_guided(p) : alloc_fresh(p);
+  void *b = alloc_number(p);
   if (b)
     form_taken(p->tenant.heap);
   else
@@ -294,7 +247,7 @@ PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
   return b;
 }
 
-PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
+static void numbers_free(masu_pool *head, void *b) {
   pool *p = pool_of(head);
   uint32_t number = number_of(p, b);
   if (UNLIKELY(!number))
@@ -305,15 +258,27 @@ PUBLIC void masu_pool_free_slow(masu_pool *head, void *b) {
   pool_count(p, (size_t)-1);
 }
 
+PUBLIC void *masu_pool_alloc_slow(masu_pool *head) {
+  pool *p = pool_of(head);
+  if (!make_some(p)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  void *b = take_free(&head->free, head->size);
+  form_taken(p->tenant.heap);
+  return b;
+}
+
 /* ---- Coming and going ---- */
 
 /* For other threads as well. */
 static size_t used_of(const pool *p) {
   if (p->flags & MASU_POOL_UNCOUNTED)
     return 0;
-  if (is_shared(p))
+  if (is_shared(p) && !p->hands.id)
     return load_relaxed(&p->shared_live) * p->head.size;
-  return tenant_peek(&p->head.made) - free_bytes(&p->head.free);
+  size_t made = tenant_peek(&p->head.made);
+  return made - min_size(made, p->hands.id ? hands_bytes(p) : free_bytes(&p->head.free, p->head.size));
 }
 
 static void pool_figures(const tenant *t, size_t *used, size_t *held) {
@@ -325,7 +290,8 @@ static void pool_figures(const tenant *t, size_t *used, size_t *held) {
 static void pool_shut(tenant *t) {
   masu_pool *head = &CONTAINER_OF(t, pool, tenant)->head;
   head->free = (masu_runs){0};
-  head->guided = 1;
+  head->alloc = numbers_alloc;
+  head->give = numbers_free;
 }
 
 /* In parentheses: the macro of that name adds the flags of who calls. */
@@ -347,9 +313,13 @@ PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t 
   p->flags = flags;
   p->align = max_size(align, 4);
   p->head.size = ROUND_UP(ROUND_UP(size, 4), p->align);
-  p->head.guided = p->head.size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED);
-  p->tenant.figures = pool_figures;
-  p->tenant.shut = pool_shut;
+  if (p->head.size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED)) {
+    p->head.alloc = numbers_alloc;
+    p->head.give = numbers_free;
+  }
+  p->tenant = (tenant){.figures = pool_figures, .shut = pool_shut};
+  if (flags & MASU_POOL_SHARED && !(flags & MASU_POOL_CHECKED))
+    hands_init(p);
   tenant_join(&p->tenant, in, "pool", name);
   form_taken(in);
   return &p->head;
@@ -359,14 +329,17 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
   if (!head)
     return;
   pool *p = pool_of(head);
+  tenant_leave(&p->tenant); /* from now on no thread that ends has a hand here */
+  hands_end(p);
   for (uint32_t i = 0; i < CHUNKS; i++)
     drop_chunk(p, &p->chunk[i]);
-  tenant_end(&p->tenant, p);
+  tenant_drop(p);
 }
 
 /* ---- All at once ---- */
 
 static void forget_blocks(pool *p) {
+  hands_forget(p);
   p->head.free = (masu_runs){0};
   p->head.made = 0;
   store_relaxed(&p->shared_live, 0);
@@ -393,43 +366,64 @@ static void touch(const char *from, size_t bytes) {
     *(volatile char *)(from + bytes - 1) = 0;
 }
 
-/* Of a run or block of a list: not the links at its start. */
-static void touch_behind(const char *start, size_t links, size_t bytes) {
-  if (bytes > links)
-    touch(start + links, bytes - links);
+/* Blocks side by side that are free. Their first `links` bytes are not to be written to before all were visited
+ * once. */
+typedef void run_visitor(const pool *p, char *start, const char *end, size_t links, void *to);
+
+static void each_of_runs(const pool *p, free_run r, size_t links, run_visitor *visit, void *to) {
+  for (bool more = true; more;) {
+    free_run seen = r;
+    size_t known = links;
+    more = next_free_run(&r, p->head.size); /* before a visitor writes over its links */
+    links = (size_t)(r.end - r.start) == p->head.size ? sizeof(masu_link) : 2 * sizeof(masu_link);
+    visit(p, seen.start, seen.end, known, to);
+  }
 }
 
-/* How many blocks are free. Touches n of them, those that are handed out first. */
-static size_t touch_ready(const pool *p, size_t n) {
-  size_t size = p->head.size, count = (size_t)(p->head.free.end - p->head.free.at) / size;
-  touch(p->head.free.at, min_size(count, n) * size);
-  for (free_run r = {.next = p->head.free.more}; next_free_run(&r, size);) {
-    size_t blocks = (size_t)(r.end - r.start) / size;
-    if (count < n)
-      touch_behind(r.start, blocks > 1 ? 2 * sizeof(masu_link) : sizeof(masu_link), min_size(blocks, n - count) * size);
-    count += blocks;
+/* Nobody else uses the pool. */
+static void each_free(pool *p, run_visitor *visit, void *to) {
+  hands_gather(p);
+  if (has_runs(p))
+    each_of_runs(p, first_free_run(&p->head.free, p->head.size), 0, visit, to);
+  for (uint32_t number = (uint32_t)load_relaxed(&p->top), next; number; number = next) {
+    char *b = block_at(p, number);
+    next = next_of(p, b);
+    if (p->hands.id)
+      each_of_runs(p, batch_runs(p, b), 16, visit, to);
+    else
+      visit(p, b, b + p->head.size, sizeof(number_link), to);
   }
-  for (uint32_t number = (uint32_t)load_relaxed(&p->top); number; number = next_of(block_at(p, number)))
-    if (count++ < n)
-      touch_behind(block_at(p, number), sizeof(number_link), size);
-  return count;
+}
+
+typedef struct ready_blocks {
+  size_t count, wanted;
+} ready_blocks;
+
+/* Touches as many as are wanted, those that are handed out first. */
+static void touch_ready(const pool *p, char *start, const char *end, size_t links, void *to) {
+  ready_blocks *r = to;
+  size_t bytes = min_size((size_t)(end - start), (r->wanted - min_size(r->count, r->wanted)) * p->head.size);
+  if (bytes > links)
+    touch(start + links, bytes - links);
+  r->count += (size_t)(end - start) / p->head.size;
 }
 
 static int pool_reserve(pool *p, size_t n) {
   if (n > LARGE_MOST / p->head.size)
     return ENOMEM;
-  size_t ready = touch_ready(p, n);
-  while (ready < n) {
+  ready_blocks r = {.wanted = n};
+  each_free(p, touch_ready, &r);
+  while (r.count < n) {
     chunk *c = unfinished(p);
     if (!c) {
-      if (!add_chunk(p, min_size(n - ready, INDEX_MASK)))
+      if (!add_chunk(p, min_size(n - r.count, INDEX_MASK)))
         return ENOMEM;
       c = unfinished(p);
     }
-    uint32_t some = (uint32_t)min_size(n - ready, c->capacity - c->made);
+    uint32_t some = (uint32_t)min_size(n - r.count, c->capacity - c->made);
     touch(c->start + c->made * p->head.size, some * p->head.size);
     make(p, p->current, some);
-    ready += some;
+    r.count += some;
   }
   return 0;
 }
@@ -441,24 +435,10 @@ PUBLIC int masu_pool_reserve(masu_pool *head, size_t n) {
   return why;
 }
 
-/* Calls visit for each free block. It may write to those that it has seen. */
-static void each_free(const pool *p, void (*visit)(const pool *p, uint32_t number, void *to), void *to) {
-  free_run r = {p->head.free.at, p->head.free.end, p->head.free.more};
-  for (bool more = !p->head.guided; more;) {
-    const char *b = r.start, *end = r.end;
-    more = next_free_run(&r, p->head.size); /* before its links are written over */
-    for (; b != end; b += p->head.size)
-      visit(p, number_of(p, b), to);
-  }
-  for (uint32_t number = (uint32_t)load_relaxed(&p->top), next; number; number = next) {
-    next = next_of(block_at(p, number));
-    visit(p, number, to);
-  }
-}
-
-static void tally(const pool *p, uint32_t number, void *counts) {
-  (void)p;
-  ((uint32_t *)counts)[(number - 1) >> NUMBER_SHIFT]++;
+static void tally(const pool *p, char *start, const char *end, size_t links, void *counts) {
+  (void)links;
+  for (const char *b = start; b < end; b += p->head.size)
+    ((uint32_t *)counts)[(number_of(p, b) - 1) >> NUMBER_SHIFT]++;
 }
 
 /* The new list, of one kind or the other. */
@@ -469,22 +449,28 @@ typedef struct kept_blocks {
 } kept_blocks;
 
 /* Puts a block on the new list unless its chunk goes. */
-static void keep_block(const pool *p, uint32_t number, void *to) {
-  kept_blocks *k = to;
-  uint32_t which = (number - 1) >> NUMBER_SHIFT;
+static void keep_block(const pool *p, char *b, kept_blocks *k) {
+  uint32_t number = number_of(p, b), which = (number - 1) >> NUMBER_SHIFT;
   if (k->free[which] == p->chunk[which].made)
     return;
-  if (p->head.guided) {
-    *(number_link *)block_at(p, number) = k->number;
-    k->number = number;
+  if (p->hands.id || has_runs(p)) {
+    give_run(&k->runs, b, p->head.size);
   } else {
-    give_run(&k->runs, block_at(p, number), p->head.size);
+    set_next(p, b, k->number);
+    k->number = number;
   }
+}
+
+static void keep_run(const pool *p, char *start, const char *end, size_t links, void *to) {
+  (void)links;
+  for (char *b = start; b < end; b += p->head.size)
+    keep_block(p, b, to);
 }
 
 /* The last run becomes the first. */
 static masu_runs reversed(masu_runs from, size_t size) {
   masu_runs to = {0};
+  first_free_run(&from, size);
   while (from.at != from.end || masu_runs_next(&from, size, 1)) {
     if (to.at != to.end)
       masu_runs_list(&to, to.at, to.end, size, 1);
@@ -501,9 +487,12 @@ PUBLIC size_t masu_pool_trim(masu_pool *head) {
   kept_blocks k = {.free = free_in};
   size_t before = p->held;
   each_free(p, tally, free_in);
-  each_free(p, keep_block, &k);
-  head->free = reversed(k.runs, head->size); /* fresh blocks stay the last */
+  each_free(p, keep_run, &k);
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), k.number));
+  if (p->hands.id)
+    hands_restart(p, k.runs);
+  else
+    head->free = reversed(k.runs, head->size); /* fresh blocks stay the last */
   for (uint32_t i = 0; i < CHUNKS; i++)
     if (p->chunk[i].start && free_in[i] == p->chunk[i].made)
       remove_chunk(p, i);
@@ -515,12 +504,14 @@ typedef struct live_blocks {
   size_t start[CHUNKS]; /* the first bit of a chunk */
 } live_blocks;
 
-static void mark_free(const pool *p, uint32_t number, void *to) {
+static void mark_free(const pool *p, char *start, const char *end, size_t links, void *to) {
   live_blocks *l = to;
-  uint32_t n = number - 1;
-  size_t bit = l->start[n >> NUMBER_SHIFT] + (n & INDEX_MASK);
-  (void)p;
-  l->free[bit / 64] |= (uint64_t)1 << bit % 64;
+  (void)links;
+  for (const char *b = start; b < end; b += p->head.size) {
+    uint32_t n = number_of(p, b) - 1;
+    size_t bit = l->start[n >> NUMBER_SHIFT] + (n & INDEX_MASK);
+    l->free[bit / 64] |= (uint64_t)1 << bit % 64;
+  }
 }
 
 PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *context),

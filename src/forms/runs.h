@@ -23,20 +23,38 @@ static inline bool next_free_run(free_run *r, size_t size) {
 }
 
 static inline void give_run(masu_runs *runs, void *p, size_t size) {
-  if (!masu_runs_give(runs, p, size, 1))
-    masu_runs_begin(runs, p, size);
+  if (runs->ready)
+    masu_runs_give(runs, p, size, 1);
+  else
+    runs->ready = p;
+}
+
+/* NULL: none is free. */
+static inline char *take_free(masu_runs *runs, size_t size) {
+  char *p = runs->ready;
+  runs->ready = NULL;
+  return p ? p : masu_runs_take(runs, size, 1);
+}
+
+/* The block that is ready goes to the others. Returns the first run, which may be empty. */
+static inline free_run first_free_run(masu_runs *runs, size_t size) {
+  char *p = runs->ready;
+  runs->ready = NULL;
+  if (p)
+    masu_runs_give(runs, p, size, 1);
+  return (free_run){runs->at, runs->end, runs->more};
 }
 
 /* For other threads as well, while the form's own changes the runs: an end and a start must be of one
  * moment, so they are read until they are the same twice. */
-static inline size_t free_bytes(const masu_runs *runs) {
+static inline size_t free_bytes(const masu_runs *runs, size_t size) {
   uintptr_t at, end;
   unsigned tries = 0;
   do {
     at = tenant_peek(&runs->at);
     end = tenant_peek(&runs->end);
   } while ((at != tenant_peek(&runs->at) || end != tenant_peek(&runs->end)) && ++tries < 100);
-  return end - at + tenant_peek(&runs->listed);
+  return end - at + tenant_peek(&runs->listed) + (tenant_peek(&runs->ready) ? size : 0);
 }
 
 #endif

@@ -78,7 +78,7 @@ static COLD bool have_scopes(void) {
     masu_free(s);
     return false;
   }
-  s->tenant.figures = scope_figures;
+  s->tenant = (tenant){.figures = scope_figures};
   tenant_join(&s->tenant, NULL, "scope", NULL);
   thread_heap()->hot.scopes = s;
   return true;

@@ -1,12 +1,14 @@
 #include "forms/thread_end.h"
 
 #include "api/thread.h"
+#include "forms/hands.h"
 #include "forms/sized.h"
 
-/* Values that die may use sized blocks, so the scopes go first. */
+/* Values that die may use sized blocks and shared pools, so the scopes go first. */
 static void forms_thread_ends(void) {
   scope_thread_ends();
   sized_thread_ends();
+  hands_thread_ends();
 }
 
 internal bool forms_watch_thread(void) {

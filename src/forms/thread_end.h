@@ -5,7 +5,7 @@
 #include "base/attr.h"
 
 /* From now on the end of the calling thread closes its scopes and empties its lists of
- * sized blocks. False: it is past its last destructor. */
+ * sized blocks and its hands of shared pools. False: it is past its last destructor. */
 internal bool forms_watch_thread(void);
 
 internal void scope_thread_ends(void);

@@ -16,7 +16,7 @@
 #include "base/attr.h"
 
 typedef enum lock_rank {
-  LOCK_POOLS,    /* shared pools that grow; like the next held while memory is allocated */
+  LOCK_POOLS,    /* shared pools that grow or get a hand; like the next held while memory is allocated */
   LOCK_SIZED,    /* the depots of sized blocks */
   LOCK_ORPHAN,   /* the heap of threads past their last destructor */
   LOCK_SAMPLES,  /* the heap of sampled blocks, and the records of them */

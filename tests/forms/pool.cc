@@ -1,6 +1,8 @@
 /* Pools: plain, shared, tiny and checked ones, against a list of what is live. */
 #include <masu/pool.h>
 
+#include <limits.h>
+
 #include <algorithm>
 #include <atomic>
 #include <set>
@@ -42,7 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(pool_case{1, 0, 0}, pool_case{4, 4, 0}, pool_case{8, 0, 0}, pool_case{12, 0, 0},
                     pool_case{24, 0, 0}, pool_case{100, 64, 0}, pool_case{5000, 0, 0},
                     pool_case{200000, 4096, 0}, pool_case{4, 0, MASU_POOL_SHARED},
-                    pool_case{48, 0, MASU_POOL_SHARED}, pool_case{4, 0, MASU_POOL_CHECKED},
+                    pool_case{12, 0, MASU_POOL_SHARED}, pool_case{16, 0, MASU_POOL_SHARED},
+                    pool_case{20, 0, MASU_POOL_SHARED}, pool_case{48, 0, MASU_POOL_SHARED},
+                    pool_case{5000, 0, MASU_POOL_SHARED}, pool_case{200000, 4096, MASU_POOL_SHARED}, pool_case{4, 0, MASU_POOL_CHECKED},
                     pool_case{40, 0, MASU_POOL_CHECKED | MASU_POOL_SHARED}),
     [](const auto &info) {
       return std::to_string(info.param.size) + "_" + std::to_string(info.param.alignment) +
@@ -214,18 +218,20 @@ TEST_F(PoolApi, AMillionBlocksOfFourBytes) {
 /* Whatever the order in which they come back; what they hold is not looked at. */
 TEST_F(PoolApi, BlocksSideBySideStaySo) {
   masu_pool *pool = masu_pool_create(24, 0, 0);
-  std::vector<char *> blocks(100), again(100);
-  for (char *&p : blocks)
-    p = static_cast<char *>(masu_pool_alloc(pool));
+  std::vector<void *> blocks(100), again(100);
+  for (void *&p : blocks)
+    p = masu_pool_alloc(pool);
   for (bool upwards : {true, false}) {
-    for (char *p : blocks)
+    for (void *p : blocks)
       memset(p, 0xff, 24);
     for (size_t i = 0; i < blocks.size(); i++) {
       masu_pool_free(pool, blocks[upwards ? i : blocks.size() - 1 - i]);
       EXPECT_EQ(masu_pool_live(pool), blocks.size() - 1 - i);
     }
-    for (char *&p : again)
-      p = static_cast<char *>(masu_pool_alloc(pool));
+    for (void *&p : again)
+      p = masu_pool_alloc(pool);
+    if (!upwards) /* the block that came back first is the first to go */
+      std::rotate(again.begin(), again.begin() + 1, again.end());
 #if EXACT_MEMORY
     EXPECT_EQ(again, blocks);
 #endif
@@ -281,3 +287,142 @@ TEST_F(PoolApi, SharedByThreads) {
     masu_pool_destroy(pool);
   }
 }
+
+class SharedPool : public FormTest {
+protected:
+  masu_pool *pool = masu_pool_create(64, 0, MASU_POOL_SHARED);
+
+  masu_pool_figures read(const masu_pool *of) const {
+    masu_pool_figures f = {};
+    EXPECT_EQ(masu_pool_read(of, &f, sizeof f), 0);
+    return f;
+  }
+  void TearDown() override {
+    masu_pool_destroy(pool);
+    FormTest::TearDown();
+  }
+};
+
+/* One thread takes, another gives back: the blocks find their way to the first one. */
+TEST_F(SharedPool, BlocksComeBackFromAnotherThread) {
+  std::atomic<void *> handed{nullptr};
+  constexpr int COUNT = 200000;
+  std::thread other([&] {
+    for (int i = 0; i < COUNT; i++) {
+      void *p;
+      while (!(p = handed.exchange(nullptr)))
+        std::this_thread::yield();
+      masu_pool_free(pool, p);
+    }
+  });
+  for (int i = 0; i < COUNT; i++) {
+    void *p = masu_pool_alloc(pool), *nobody;
+    do
+      nobody = nullptr;
+    while (!handed.compare_exchange_weak(nobody, p));
+  }
+  other.join();
+  EXPECT_EQ(read(pool).live, 0u);
+  EXPECT_LE(read(pool).held, 256 * KIB);
+}
+
+/* A thread that ends leaves what it held ready to the others. */
+TEST_F(SharedPool, AThreadsEndKeepsNothing) {
+  for (int round = 0; round < 50; round++)
+    std::thread([&] {
+      std::vector<void *> blocks(1000);
+      for (void *&p : blocks)
+        p = masu_pool_alloc(pool);
+      EXPECT_EQ(read(pool).live, 1000u);
+      for (void *p : blocks)
+        masu_pool_free(pool, p);
+    }).join();
+  EXPECT_EQ(read(pool).live, 0u);
+  EXPECT_LE(read(pool).held, 256 * KIB);
+  EXPECT_GT(masu_pool_trim(pool), 0u);
+  EXPECT_EQ(read(pool).held, 0u);
+}
+
+/* What another thread holds ready is free, and goes with reset, trim and the others. */
+TEST_F(SharedPool, AThreadThatWaitsHoldsNothingBack) {
+  std::atomic<int> step{0};
+  void *kept = nullptr;
+  std::thread other([&] {
+    void *p = masu_pool_alloc(pool);
+    kept = masu_pool_alloc(pool);
+    masu_pool_free(pool, p);
+    step = 1;
+    while (step != 2)
+      std::this_thread::yield();
+    EXPECT_NE(p = masu_pool_alloc(pool), nullptr);
+    EXPECT_NE(p, kept);
+    masu_pool_free(pool, p);
+  });
+  while (step != 1)
+    std::this_thread::yield();
+  std::vector<void *> live;
+  EXPECT_EQ(masu_pool_for_each(
+                pool, [](void *p, void *all) { static_cast<std::vector<void *> *>(all)->push_back(p); }, &live),
+            0);
+  EXPECT_EQ(live, std::vector<void *>{kept});
+  EXPECT_EQ(masu_pool_trim(pool), 0u);
+  masu_pool_free(pool, kept);
+  EXPECT_GT(masu_pool_trim(pool), 0u);
+  EXPECT_EQ(read(pool).held, 0u);
+  kept = nullptr;
+  step = 2;
+  other.join();
+}
+
+/* More than a thread remembers hands of, and some where another one was. */
+TEST_F(SharedPool, ManyInOneThread) {
+  std::vector<masu_pool *> pools(40);
+  std::vector<std::vector<uint64_t *>> blocks(pools.size());
+  for (int round = 0; round < 3; round++) {
+    for (masu_pool *&p : pools)
+      p = masu_pool_create(32, 0, MASU_POOL_SHARED);
+    for (uint64_t i = 0; i < 100; i++)
+      for (size_t k = 0; k < pools.size(); k++) {
+        blocks[k].push_back(static_cast<uint64_t *>(masu_pool_alloc(pools[k])));
+        *blocks[k].back() = i * pools.size() + k;
+      }
+    for (size_t k = 0; k < pools.size(); k++) {
+      for (uint64_t i = 0; i < 100; i++) {
+        ASSERT_EQ(*blocks[k][i], i * pools.size() + k);
+        masu_pool_free(pools[k], blocks[k][i]);
+      }
+      EXPECT_EQ(read(pools[k]).live, 0u);
+      EXPECT_LE(read(pools[k]).held, 16 * KIB);
+      blocks[k].clear();
+      masu_pool_destroy(pools[k]);
+    }
+  }
+}
+
+#ifndef __SANITIZE_THREAD__ /* it takes the thread for ended before its last destructors */
+/* In the last destructors of a thread nothing tells its end any more. */
+TEST_F(SharedPool, ServesAThreadsLastDestructors) {
+  struct late {
+    masu_pool *pool;
+    pthread_key_t key;
+    int rounds;
+    void *block;
+  } l = {pool, 0, 0, nullptr};
+  auto again = [](void *at) {
+    auto *l = static_cast<late *>(at);
+    if (l->block)
+      masu_pool_free(l->pool, l->block);
+    l->block = masu_pool_alloc(l->pool);
+    if (++l->rounds < PTHREAD_DESTRUCTOR_ITERATIONS)
+      pthread_setspecific(l->key, at);
+  };
+  ASSERT_EQ(pthread_key_create(&l.key, again), 0);
+  std::thread([&] { pthread_setspecific(l.key, &l); }).join();
+  EXPECT_EQ(l.rounds, PTHREAD_DESTRUCTOR_ITERATIONS);
+  EXPECT_EQ(read(pool).live, 1u);
+  masu_pool_free(pool, l.block);
+  EXPECT_GT(masu_pool_trim(pool), 0u);
+  EXPECT_EQ(read(pool).held, 0u);
+  pthread_key_delete(l.key);
+}
+#endif

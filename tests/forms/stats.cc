@@ -443,7 +443,7 @@ TEST_F(Stats, AFormNeverUsesMoreThanItHolds) {
   masu_pool_free(pool, masu_pool_alloc(pool));
   pool->free.listed += 1024 * 1024;
   std::string text = printed(MASU_STATS_JSON);
-  EXPECT_TRUE(matches(text, R"("between", "used": ([0-9]+), "held": \1,)")) << text;
+  EXPECT_TRUE(matches(text, R"("between", "used": 0, "held": [1-9])")) << text;
   pool->free.listed -= 1024 * 1024;
   masu_pool_destroy(pool);
 }
