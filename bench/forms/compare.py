@@ -1,6 +1,6 @@
 """Compares masu's forms with malloc and with the nearest peer of each, side by side in one run.
 
-    script/bench-forms [--rounds N] [--only WORKLOAD,...] [--json FILE]
+    script/bench-forms [--rounds N] [--only WORKLOAD,...] [--json FILE] [--publish]
 
 Every round runs every form of every workload once, in random order. The tables show medians with
 their 95 % interval and how many times as fast as the system's malloc (with its default settings) each is.
@@ -26,11 +26,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from masu.bench.report import machine
 from masu.json_text import json_text
 from masu.measuring import statistics
 from masu.measuring.measure import Allocator, measure
 from masu.messages import Problem
+
+from forms import published
 
 WORKLOADS = {
     "kmalloc": "KMalloc's round: 10,000 blocks of 1,024 bytes, then all freed; ns a pair",
@@ -155,7 +159,7 @@ def rows_of(workload: str, found: dict[Entry, list[float]]) -> list[dict]:
                 "median": own.median,
                 "low": own.low,
                 "high": own.high,
-                "rounds": len(values),
+                "values": values,
                 "times_malloc": times and [times.median, times.low, times.high],
                 "published": getattr(PUBLISHED.get((workload, entry.name)), "times", None),
             }
@@ -202,6 +206,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (10)")
     parser.add_argument("--only", default="", metavar="WORKLOAD,...", help=f"some of: {', '.join(WORKLOADS)}")
     parser.add_argument("--json", type=Path, default=Path("build/bench/forms.json"), metavar="FILE")
+    parser.add_argument("--publish", action="store_true", help="commit's part: bench/results/forms.json and the tables of docs/forms.md")
     parser.add_argument("--build", type=Path, default=Path("build/release/bench"), help=argparse.SUPPRESS)
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -210,7 +215,10 @@ def main() -> None:
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
     if given.rounds < 1:
         parser.error("at least one round is needed")
+    if given.publish and (only or given.rounds < statistics.LEAST_ROUNDS):
+        parser.error(f"what is published has all workloads, and {statistics.LEAST_ROUNDS} rounds or more")
     console = Console() if Console().is_terminal else Console(width=140)
+    where = machine()
     found = run(entries(given.build.resolve(), given.peers.resolve(), only), given.rounds, console)
     rows = []
     for workload, title in WORKLOADS.items():
@@ -220,7 +228,10 @@ def main() -> None:
     if any(row["published"] for row in rows):
         console.print(documents(rows))
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json_text(rows, indent=1) + "\n")
+    content = {"machine": where, "rounds": given.rounds, "rows": rows}
+    given.json.write_text(json_text(content, indent=1) + "\n")
+    if given.publish:
+        published.publish(content)
     console.print(f"{given.rounds} rounds; figures in {given.json}", style="dim")
 
 

@@ -1,0 +1,124 @@
+"""The committed run of script/bench-forms as the tables of docs/forms.md.
+
+    bench/forms/published.py           writes them into the page
+    bench/forms/published.py --check   exit status 1 when the page has others
+
+Wants the Python environment of the benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from masu.measuring import statistics
+
+RESULTS = ROOT / "bench/results/forms.json"
+PAGE = ROOT / "docs/forms.md"
+BEGIN, END = "<!-- bench/forms/published.py -->", "<!-- end -->"
+
+WORKLOADS = {
+    "kmalloc": "10,000 blocks of 1,024 bytes, then freed; ns a pair",
+    "tiny": "1,000,000 blocks of 4 bytes; KiB",
+    "pair": "one block of 64 bytes; ns a pair",
+    "replace": "10,000 of 48 bytes, replaced at random; ns",
+    "sizes": "the same, 16 to 512 bytes",
+    "frame": "100,000 of 48 bytes, then all at once; ns a block",
+    "first": "10,000 of 2,000 bytes, the first that the program has; ns a block",
+    "reset": "resetting an arena of 100,000 blocks; ns in all",
+    "scope": "opening and closing an empty scope; ns",
+    "stackprobe": "14,000 slots of 1 to 10,000 bytes; ns a step",
+    "tail": "calls above 10 us in a million, less an empty loop's",
+}
+FLOORS = ("floor list", "floor bump")
+FLOOR_GOAL = 1.2
+OWN = "masu malloc"
+
+
+def publish(content: dict) -> None:
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), content))
+
+
+def page(before: str, content: dict) -> str:
+    head, rest = before.split(f"{BEGIN}\n")
+    return f"{head}{BEGIN}\n{text(content)}\n{END}{rest.split(END, 1)[1]}"
+
+
+def text(content: dict) -> str:
+    machine = content["machine"]
+    where = f"{machine['cpu']}, Linux {machine['kernel']}, {machine['when']}, commit {machine['commit']}, {content['rounds']} rounds; medians with 95 % intervals."
+    by_workload = {name: [row for row in content["rows"] if row["workload"] == name] for name in WORKLOADS}
+    return "\n\n".join([where, _forms(by_workload), _behind(by_workload)])
+
+
+def is_form(row: dict) -> bool:
+    return row["form"].startswith("masu ") and row["form"] != OWN
+
+
+def rivals(rows: list[dict]) -> dict[str, dict]:
+    """The best malloc, masu's included; the nearest peer of a form; the floor: of each kind the first, where there is one."""
+    mallocs = [row for row in rows if row["form"] in ("malloc", OWN) or row["form"].startswith("malloc of ")]
+    floors = [row for row in rows if row["form"] in FLOORS]
+    peers = [row for row in rows if not is_form(row) and row not in mallocs + floors]
+    return {kind: min(some, key=lambda row: row["median"]) for kind, some in (("malloc", mallocs), ("peer", peers), ("floor", floors)) if some}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
+
+
+def _name(row: dict) -> str:
+    return {"malloc": "glibc"}.get(row["form"], row["form"].removeprefix("malloc of ").removesuffix(" malloc"))
+
+
+def _forms(by_workload: dict[str, list[dict]]) -> str:
+    lines = []
+    for workload, rows in by_workload.items():
+        beside = rivals(rows)
+        what = WORKLOADS[workload]
+        for row in filter(is_form, rows):
+            times = row["times_malloc"]
+            cells = [f"{_name(beside[kind])} {_number(beside[kind]['median'])}" if kind in beside else "" for kind in ("malloc", "peer", "floor")]
+            lines.append((
+                what, row["form"].removeprefix("masu "), f"{_number(row['median'])}, {_number(row['low'])} to {_number(row['high'])}",
+                f"{times[0]:.1f}, {times[1]:.1f} to {times[2]:.1f}" if times else "", f"{row['published']:.1f}" if row["published"] else "", *cells,
+            ))  # fmt: skip
+            what = ""
+    return _table(("what", "form", "median, 95 %", "times as long on glibc's `malloc`", "published", "the best `malloc`", "nearest peer", "floor"), lines)
+
+
+def _behind(by_workload: dict[str, list[dict]]) -> str:
+    """Where a form takes longer than one of them, or than 1.2 times the floor, beyond the interval of the ratio."""
+    lines = []
+    for workload, rows in by_workload.items():
+        if workload == "tail":  # a count; its goal is 0
+            continue
+        for row in filter(is_form, rows):
+            for kind, other in rivals(rows).items():
+                ratio = statistics.ratio(row["values"], other["values"])
+                if ratio.low > (FLOOR_GOAL if kind == "floor" else 1):
+                    lines.append((WORKLOADS[workload], row["form"].removeprefix("masu "), _name(other), f"{ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f}"))
+    head = "Where a form is behind the best `malloc`, its nearest peer, or 1.2 times the floor, beyond the interval of the ratio:"
+    return f"{head}\n\n{_table(('what', 'form', 'behind', 'times as long'), lines)}" if lines else "No form is behind the best `malloc`, its nearest peer, or 1.2 times the floor."
+
+
+def _table(headings: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    rows = [headings, ("---",) * len(headings), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def main() -> None:
+    before = PAGE.read_text()
+    after = page(before, json.loads(RESULTS.read_text()))
+    if "--check" in sys.argv[1:]:
+        sys.exit("docs/forms.md has not the tables of bench/results/forms.json: bench/forms/published.py" if before != after else 0)
+    PAGE.write_text(after)
+
+
+if __name__ == "__main__":
+    main()
