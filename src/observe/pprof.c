@@ -15,7 +15,7 @@ internal bool buffer_room(buffer *b, size_t more) {
   if (b->failed || b->size + more <= b->room)
     return !b->failed;
   size_t room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));
-  uint8_t *made = os_map(room, BUFFER_LEAST);
+  uint8_t *made = os_map(room, os_page());
   b->failed = !made;
   if (b->failed)
     return false;
