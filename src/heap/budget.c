@@ -1,14 +1,17 @@
 #include "heap/budget.h"
 
+#include <string.h>
+
 #include "os/os.h"
 #include "pages/meta.h"
 
 enum {
   PACED_LOOKS = 64, /* after which the pace is judged */
-  RARE_LOOKS_A_MS = BUDGET_LOOKS_A_MS / 4,
-  RARE_MS = PACED_LOOKS / RARE_LOOKS_A_MS, /* so long they take where they are rare */
-  WIDER_MOST = 1 << 12,
-  SAVED_MOST = 8192, /* looks that a heap may have at once: all of those of a short program */
+  NS_A_LOOK = 1000000 / BUDGET_LOOKS_A_MS, /* in which one is earned */
+  NS_RARE = 4 * NS_A_LOOK,                 /* between two that are rare */
+  DOUBLINGS_MOST = 12,
+  SAVED_FIRST = 256, /* looks that a heap may have at once, to begin with: a fourth of a millisecond */
+  SAVED_MOST = 8192, /* and later */
 };
 
 internal_def atomic_u64 budget_interval;
@@ -50,89 +53,129 @@ internal double budget_probability(size_t size, uint64_t interval) {
   return sum;
 }
 
-static uint64_t drawn(heap_budget *b) {
-  if (b->interval <= 1)
+static uint64_t drawn(heap_budget *b, uint64_t interval) {
+  if (interval <= 1)
     return 0;
   b->random ^= b->random << 13;
   b->random ^= b->random >> 7;
   b->random ^= b->random << 17;
   double u = (double)((b->random >> 11) + 1) / 9007199254740992.0;
-  return (uint64_t)(minus_log(u) * (double)b->interval);
+  return (uint64_t)(minus_log(u) * (double)interval);
 }
 
 static void draw(heap_budget *b, unsigned class) {
-  b->left[class] = drawn(b);
-  b->drawn_for[class] = b->interval;
+  b->drawn_for[class] = b->asked << b->doublings[class];
+  b->left[class] = drawn(b, b->drawn_for[class]);
 }
 
 /* In a slow path: takes a lock. */
-static heap_budget *budget_make(heap *h) {
+static COLD NOINLINE heap_budget *budget_make(heap *h) {
   heap_budget *b = meta_alloc(sizeof *b);
   if (b)
     b->random = ((uintptr_t)b ^ os_now_ns() << 20) * 0x9e3779b97f4a7c15 | 1;
   return h->budget = b;
 }
 
-/* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
- * known already that the next block will be looked at. */
-static void draw_anew(heap_budget *b, uint64_t interval) {
-  b->interval = interval;
-  for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    if (c == BUDGET_LARGE || !b->held[c])
-      draw(b, c);
+static void note_widest(uint64_t interval) {
+  for (uint64_t most = budget_widest(); most < interval && !cas_acq_rel(&widest, &most, interval);)
+    ;
 }
 
-/* Draws anew if the interval was changed. */
-static bool budget_is_on(heap_budget *b) {
+/* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
+ * known already that the next block will be looked at. */
+static void draw_anew(heap_budget *b, unsigned class, unsigned doublings) {
+  if (b->doublings[class] == doublings)
+    return;
+  b->doublings[class] = (uint8_t)doublings;
+  note_widest(b->asked << doublings);
+  if (class == BUDGET_LARGE || !b->held[class])
+    draw(b, class);
+}
+
+/* Another interval was asked for. */
+static COLD NOINLINE void budget_begin(heap_budget *b, uint64_t asked) {
+  b->asked = asked;
+  b->looks = 0;
+  b->saved = SAVED_FIRST;
+  b->paced = os_now_ns();
+  memset(b->seen, 0, sizeof b->seen);
+  memset(b->doublings, 0, sizeof b->doublings);
+  for (unsigned c = 0; c < BUDGET_COUNT && asked; c++)
+    draw(b, c);
+}
+
+static ALWAYS_INLINE bool budget_is_on(heap_budget *b) {
   uint64_t asked = load_relaxed(&budget_interval);
-  if (b->asked != asked) {
-    b->asked = asked;
-    b->looks = 0;
-    b->saved = SAVED_MOST;
-    b->paced_ms = os_now_ms();
-    b->interval = asked;
-    for (unsigned c = 0; c < BUDGET_COUNT && asked; c++)
-      draw(b, c);
-  }
+  if (UNLIKELY(b->asked != asked))
+    budget_begin(b, asked);
   return asked != 0;
 }
 
+static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
+  uint64_t sum = 0;
+  for (unsigned c = 0; c < BUDGET_COUNT; c++)
+    sum += min_size(b->seen[c], most);
+  return sum;
+}
+
+/* Of the classes that were looked at most, until all looks are as many as were earned: so a place that allocates
+ * much and keeps nothing doesn't hide those that keep what they take, unless they share a class. */
+static void widen(heap_budget *b, uint64_t earned) {
+  uint32_t most = PACED_LOOKS;
+  while (most && looks_up_to(b, most) > earned)
+    most /= 2;
+  for (unsigned c = 0; c < BUDGET_COUNT; c++) {
+    unsigned doublings = b->doublings[c];
+    for (uint32_t seen = b->seen[c]; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
+      doublings++;
+    draw_anew(b, c, doublings);
+  }
+}
+
+/* So many looks would not be rare. */
+static void narrow(heap_budget *b, uint64_t wanted) {
+  unsigned halvings = 0;
+  for (uint64_t looks = b->looks; looks < wanted && halvings < DOUBLINGS_MOST; looks *= 2)
+    halvings++;
+  for (unsigned c = 0; c < BUDGET_COUNT; c++)
+    draw_anew(b, c, b->doublings[c] > halvings ? b->doublings[c] - halvings : 0);
+}
+
 /* After each look. */
-static void keep_pace(heap_budget *b) {
+static void keep_pace(heap_budget *b, unsigned class) {
   if (b->asked < BUDGET_INTERVAL)
     return;
-  uint64_t now = os_now_ms(), passed = now - b->paced_ms, interval = b->interval;
-  if (++b->looks < PACED_LOOKS && passed < RARE_MS)
+  uint64_t now = os_now_ns(), passed = now - b->paced;
+  b->looks++;
+  b->seen[class]++;
+  if (b->looks < PACED_LOOKS && passed < (uint64_t)PACED_LOOKS * NS_RARE)
     return;
-  uint64_t earned = b->saved + BUDGET_LOOKS_A_MS * passed;
-  b->saved = (uint32_t)min_size(earned - min_size(earned, b->looks), SAVED_MOST);
-  if (!b->saved) {
-    if (interval / WIDER_MOST < b->asked)
-      interval *= 2;
-  } else {
-    for (uint64_t looks = b->looks; interval > b->asked && looks < RARE_LOOKS_A_MS * passed; looks *= 2)
-      interval /= 2;
-  }
+  uint64_t earned = passed / NS_A_LOOK, may = b->saved + earned;
+  b->saved = (uint32_t)min_size(may - min_size(may, b->looks), SAVED_MOST);
+  if (b->saved)
+    narrow(b, passed / NS_RARE);
+  else
+    widen(b, earned);
   b->looks = 0;
-  b->paced_ms = now;
-  if (interval != b->interval)
-    draw_anew(b, interval);
+  memset(b->seen, 0, sizeof b->seen);
+  b->paced = now;
+}
+
+static NOINLINE uint64_t budget_spent(heap_budget *b, unsigned class) {
+  uint64_t interval = b->drawn_for[class];
+  draw(b, class);
+  keep_pace(b, class);
+  return interval;
 }
 
 internal uint64_t budget_due(heap *h, unsigned class, size_t size) {
-  heap_budget *b = h->budget ? h->budget : budget_make(h);
-  if (!b || b->quiet || !budget_is_on(b))
+  heap_budget *b = LIKELY(h->budget != NULL) ? h->budget : budget_make(h);
+  if (UNLIKELY(!b || b->quiet) || !budget_is_on(b))
     return 0;
-  if (b->left[class] >= size) {
-    b->left[class] -= size;
-    return 0;
-  }
-  uint64_t interval = b->drawn_for[class];
-  draw(b, class);
-  keep_pace(b);
-  for (uint64_t most = budget_widest(); most < b->interval && !cas_acq_rel(&widest, &most, b->interval);)
-    ;
-  return interval;
+  if (UNLIKELY(b->left[class] < size))
+    return budget_spent(b, class);
+  b->left[class] -= size;
+  return 0;
 }
 
 internal bool budget_covers(heap *h, unsigned class, size_t bytes) {
@@ -147,11 +190,7 @@ internal bool budget_covers(heap *h, unsigned class, size_t bytes) {
   return true;
 }
 
-internal block *budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
-  size_t size = class_size(class);
-  if (budget_covers(h, class, count * size))
-    return list;
-  heap_budget *b = h->budget;
+static NOINLINE block *ration_some(heap_budget *b, unsigned class, block *list, uint32_t count, size_t size) {
   uint32_t fit = (uint32_t)(b->left[class] / size);
   block **end = &list;
   for (uint32_t i = 0; i < fit; i++)
@@ -161,6 +200,11 @@ internal block *budget_ration(heap *h, unsigned class, block *list, uint32_t cou
   b->left[class] -= fit * size;
   *end = NULL;
   return list;
+}
+
+internal block *budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
+  size_t size = class_size(class);
+  return LIKELY(budget_covers(h, class, count * size)) ? list : ration_some(h->budget, class, list, count, size);
 }
 
 internal block *budget_release(heap *h, unsigned class, uint32_t *count) {

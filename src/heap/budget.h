@@ -8,11 +8,12 @@
  * whatever the program does, and also if blocks that were paid for are given back unused. With
  * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
- * A look takes about a microsecond. A heap may have BUDGET_LOOKS_A_MS in each millisecond, and saves
- * some thousand that it did not have. When it has none left it doubles its own interval, and halves it again
- * when looks have become rare, so that they take no more than about a hundredth of the time of a program that
- * does nothing but allocate. What comes out of it stays right, since the interval of a block has nothing to do with
- * whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
+ * A look takes about a microsecond. A heap may have BUDGET_LOOKS_A_MS in each millisecond and some hundred at the
+ * start, and saves some thousand that it did not have. When it has none left it doubles its own interval, of those classes
+ * that are looked at most and as often as it takes, and halves it again when looks have become rare, so that they take no
+ * more than about a hundredth of the time of a program that does nothing but allocate. What comes out of it stays right,
+ * since the interval of a block has nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who
+ * asks for it wants to see so much.
  *
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to left[class]
@@ -29,11 +30,12 @@ enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_LOOKS_A_MS = 8 };
 
 typedef struct heap_budget {
   uint64_t asked;    /* budget_interval, when `left` was drawn */
-  uint64_t interval; /* the same or, to keep the pace, more */
   uint64_t random;
-  uint64_t paced_ms; /* since when `looks` are counted */
+  uint64_t paced; /* ns; since when `looks` are counted */
   uint32_t looks, saved; /* saved: so many more it may have */
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
+  uint8_t seen[BUDGET_COUNT];      /* of `looks` those at each class */
+  uint8_t doublings[BUDGET_COUNT]; /* of its interval, to keep the pace */
   uint64_t left[BUDGET_COUNT]; /* bytes */
   uint64_t drawn_for[BUDGET_COUNT]; /* the interval that this was drawn for */
   block *held[CLASS_COUNT];

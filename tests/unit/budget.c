@@ -115,16 +115,18 @@ static void flush_takes_what_is_held(void **state) {
   }
 }
 
+static uint64_t interval_now(unsigned class) { return h->budget->asked << h->budget->doublings[class]; }
+
 /* Every block is larger than the interval, and 8 looks a millisecond are a thousandth of what this loop does. */
 static void looks_keep_a_pace(void **state) {
   (void)state;
   budget_start(BUDGET_INTERVAL);
   budget_due(h, 3, 48);
-  assert_int_equal(h->budget->interval, BUDGET_INTERVAL);
-  while (h->budget->interval < 16 * BUDGET_INTERVAL)
-    budget_due(h, 3, 4 * h->budget->interval);
-  assert_int_equal(budget_widest(), h->budget->interval);
-  while (h->budget->interval > BUDGET_INTERVAL) { /* looks have become rare */
+  assert_int_equal(interval_now(3), BUDGET_INTERVAL);
+  while (interval_now(3) < 16 * BUDGET_INTERVAL)
+    budget_due(h, 3, 4 * interval_now(3));
+  assert_int_equal(budget_widest(), interval_now(3));
+  while (interval_now(3) > BUDGET_INTERVAL) { /* looks have become rare */
     os_sleep_ms(100);
     while (!budget_due(h, 3, 64 * BUDGET_INTERVAL))
       ;
@@ -134,6 +136,49 @@ static void looks_keep_a_pace(void **state) {
   for (int i = 0; i < 10000; i++)
     assert_int_equal(budget_due(h, 3, 1 << 20), 4096);
   assert_int_equal(budget_widest(), 4096);
+}
+
+/* However fast looks come, those at the start and, until the next judgement, those that were earned are all there are. */
+static void few_looks_at_the_start(void **state) {
+  enum { FIRST = 256, JUDGED = 64 };
+  (void)state;
+  budget_start(0);
+  budget_due(h, 3, 48);
+  budget_start(BUDGET_INTERVAL);
+  uint64_t start = os_now_ns(), looks = 0;
+  while (!h->budget->doublings[3])
+    looks += budget_due(h, 3, 64 * BUDGET_INTERVAL) != 0;
+  uint64_t earned = (os_now_ns() - start) * BUDGET_LOOKS_A_MS / 1000000;
+  assert_in_range(looks, FIRST, FIRST + JUDGED + earned + 1);
+}
+
+/* Those of another class, which is looked at seldom, are as near as before. */
+static void the_pace_is_kept_where_it_is_lost(void **state) {
+  enum { BUSY = 3, QUIET = 5, SELDOM_TIMES = 100 };
+  (void)state;
+  budget_start(0);
+  budget_due(h, BUSY, 48);
+  budget_start(BUDGET_INTERVAL);
+  do {
+    for (int i = 0; i < SELDOM_TIMES; i++)
+      budget_due(h, BUSY, 64 * BUDGET_INTERVAL);
+    while (!budget_due(h, QUIET, BUDGET_INTERVAL))
+      ;
+  } while (interval_now(BUSY) < 16 * BUDGET_INTERVAL);
+  assert_in_range(interval_now(QUIET), BUDGET_INTERVAL, interval_now(BUSY) / 4);
+}
+
+static void looks_are_saved(void **state) {
+  (void)state;
+  budget_start(BUDGET_INTERVAL);
+  budget_due(h, 3, 48);
+  for (int i = 0; i < 2; i++) {
+    uint32_t before = h->budget->saved;
+    os_sleep_ms(200);
+    while (!budget_due(h, 3, 64 * BUDGET_INTERVAL))
+      ;
+    assert_true(h->budget->saved >= before + 200 * BUDGET_LOOKS_A_MS - 64);
+  }
 }
 
 /* Each block that is looked at stands for 1 / p of them, p by the interval of that moment. */
@@ -171,6 +216,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(hands_hold_what_is_paid_for, begin, end),
       cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
       cmocka_unit_test_setup_teardown(looks_keep_a_pace, begin, end),
+      cmocka_unit_test_setup_teardown(few_looks_at_the_start, begin, end),
+      cmocka_unit_test_setup_teardown(the_pace_is_kept_where_it_is_lost, begin, end),
+      cmocka_unit_test_setup_teardown(looks_are_saved, begin, end),
       cmocka_unit_test_setup_teardown(sums_are_right_at_any_pace, begin, end),
       cmocka_unit_test_setup_teardown(nobody_looks_any_more, begin, end),
   };
