@@ -121,6 +121,11 @@ def slack(d: Diagnosis) -> tuple[str, str, str, str]:
 # ---- What would help ----
 
 
+def _in_slack(d: Diagnosis) -> int:
+    sampled = d.figures.rows.get("sampled")
+    return sampled[0]["slack"] if sampled else 0
+
+
 def advice(d: Diagnosis) -> list[str]:
     pid, total, said = d.figures.pid, max(d.kernel.total, 1), []
     kept, lost, alive = d.part("kept for reuse"), d.part("half-empty slabs"), d.part("live")
@@ -131,6 +136,10 @@ def advice(d: Diagnosis) -> list[str]:
     if lost > total / 10 and lost > 2 * MIB:
         said.append(f"{size(lost)} are free between blocks in use{_worst(d)}: blocks that live long and short lie side by "
                     "side; named heaps or arenas keep them apart")  # fmt: skip
+    if (in_slack := _in_slack(d)) >= total / 7 and in_slack > 2 * MIB:
+        program = d.figures.program
+        said.append(f"{size(in_slack)} are lost to size classes, by estimate: masu record -- {program} and masu tune {program}.trace "
+                    "find classes that fit its sizes")  # fmt: skip
     if d.kernel.huge > total / 4 and alive < total / 2:
         said.append(f"{size(d.kernel.huge)} are huge pages, which are resident as a whole: {_fewer_huge_pages(d.kernel)}")
     if foreign > total / 2:

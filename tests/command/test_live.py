@@ -398,14 +398,14 @@ VmFlags: rd ex mr mw me sd
 """
 
 
-def advised(*, of_masu=0, of_others=0, asked=False, live_=20, heaps=3):
+def advised(*, of_masu=0, of_others=0, asked=False, live_=20, heaps=3, slack=None):
     """MiB. What the doctor says of such a process."""
     text = SMAPS.format(of_masu=of_masu << 10, of_others=of_others << 10, flags="hg " * asked)
     kernel = doctor.parse_smaps(text.splitlines(True))
     assert (kernel.total, kernel.files) == (172 * MIB, 4 * MIB)
     sizes = [("live", live_), ("half-empty slabs", 1), ("kept for reuse", 1), ("masu itself", 1), ("other mappings", 169 - live_)]
     parts = [doctor.Part(name, mib * MIB, "") for name, mib in sizes]
-    rows = {"process": [{"heaps": heaps}], "class": []}
+    rows = {"process": [{"heaps": heaps}], "class": [], "sampled": [{"slack": slack * MIB}] if slack else []}
     return doctor.advice(doctor.Diagnosis(live.Figures(7, "program", "", 0, {}, rows), kernel, parts))
 
 
@@ -423,6 +423,13 @@ def test_what_else_the_doctor_says():
     assert ["149.0 MiB are not from malloc: no allocator changes them"] == advised()
     assert any(said.startswith("65 heaps, one for each thread") for said in advised(heaps=65))
     assert advised(live_=150) == ["nothing stands out: most of it is in use"]
+
+
+def test_the_doctor_proposes_classes_of_its_own():
+    (said,) = advised(live_=150, slack=25)
+    assert "25.0 MiB are lost to size classes" in said and "masu record -- program and masu tune program.trace" in said
+    for less in (None, 24):
+        assert advised(live_=150, slack=less) == ["nothing stands out: most of it is in use"]
 
 
 def test_the_doctors_screen(masu, start):
@@ -443,6 +450,7 @@ def test_the_doctor_says_what_size_classes_cost(masu, start, compile_program):
     said = re.search(r"size classes ([\d.]+) MiB of live: .*; ([\d.]+) MiB to ([\d.]+) MiB of the [\d.]+ MiB", screen)
     assert float(said[1]) == pytest.approx(lost, abs=0.2)
     assert float(said[2]) <= lost + 0.1 and lost - 0.1 <= float(said[3])
+    assert "masu tune program.trace" in screen
 
 
 # ---- export ----------------------------------------------------------------------
