@@ -73,6 +73,66 @@ static void no_file_is_written_with_a_lock(void **state) {
   in_child(write_while_a_pool_grows);
 }
 
+/* ---- masu-live ---- */
+
+static __thread bool starts_live;
+static atomic_u32 starting;
+
+/* From when the page gets its memory until its file is removed, as no thread could be made, nobody else may be there. */
+static long count_who_starts(long number, const long *arguments) {
+  if (number == SYS_fallocate) {
+    starts_live = true;
+    REQUIRE(add_relaxed(&starting, 1) == 0);
+    add_relaxed(&asked, 1);
+    return ftruncate((int)arguments[0], arguments[2] + arguments[3]) == 0 ? 0 : -errno;
+  }
+  if (starts_live)
+    sub_relaxed(&starting, 1);
+  starts_live = false;
+  return unlink((const char *)arguments[1]) == 0 ? 0 : -errno;
+}
+
+/* In the calling thread, and without a signal: none gets through while masu makes a thread. */
+static void forbid_threads(void) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof *code, code};
+  REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void *starts_in_vain(void *unused) {
+  enum { TIMES = 40000 };
+  const uint64_t on = 1;
+  forbid_threads();
+  for (int i = 0; i < TIMES; i++)
+    REQUIRE(masu_ctl("live", NULL, &on) == 0);
+  return unused;
+}
+
+static void start_it_twice(void) {
+  pthread_t other[2];
+  REQUIRE(freopen("/dev/null", "w", stderr)); /* a line for each time */
+  alarm(60);
+  const uint64_t off = 0;
+  masu_ctl("helper", NULL, &off);
+  trap_calls(SYS_fallocate, SYS_unlinkat, count_who_starts);
+  for (int i = 0; i < 2; i++)
+    REQUIRE(pthread_create(&other[i], NULL, starts_in_vain, NULL) == 0);
+  for (int i = 0; i < 2; i++)
+    REQUIRE(pthread_join(other[i], NULL) == 0);
+  REQUIRE(load_relaxed(&asked) > 0);
+}
+
+static void masu_live_starts_once(void **state) {
+  (void)state;
+  in_child(start_it_twice);
+}
+
 /* ---- Signal handlers ---- */
 
 /* It stays open. */
@@ -162,6 +222,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(threads_are_sampled_while_a_profile_is_written),
       cmocka_unit_test(no_file_is_written_with_a_lock),
+      cmocka_unit_test(masu_live_starts_once),
       cmocka_unit_test(no_region_ends_inside),
       /* From here on there are threads of masu's own. */
       cmocka_unit_test(no_cpu_profile_in_a_child_from_inside),
