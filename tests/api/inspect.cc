@@ -1,6 +1,8 @@
 /* What a program may ask about its memory, and malloc_trim and mallopt. */
 #include "api.h"
 
+#include <masu/stats.h>
+
 #include <unistd.h>
 
 class Inspect : public ApiTest {};
@@ -164,6 +166,31 @@ TEST_P(Inspect, TrimSaysWhetherAnythingWasGivenBack) {
   a.free(p);
   EXPECT_EQ(a.malloc_trim(0), 1);
   EXPECT_EQ(a.malloc_trim(0), 0);
+}
+
+/* One block in 64 stays, so that no slab is empty, and no slice idle. */
+TEST_P(Inspect, TrimSaysSoOfPagesInsideSlabs) {
+  const uint64_t delay = 3600000;
+  uint64_t usual;
+  masu_ctl("purge_delay", &usual, &delay);
+  std::vector<void *> blocks(24 * KIB);
+  a.malloc_trim(0);
+  for (void *&p : blocks)
+    memset(p = a.malloc(1000), 1, 1000);
+  for (size_t i = 0; i < blocks.size(); i++)
+    if (i % 64)
+      a.free(blocks[i]);
+  masu_stats before = {}, after = {};
+  masu_stats_read(&before, sizeof before);
+  EXPECT_EQ(before.idle + before.slab_spare + before.front + before.kept, 0u);
+  EXPECT_EQ(a.malloc_trim(0), 1);
+  masu_stats_read(&after, sizeof after);
+  EXPECT_EQ(after.slabs, before.slabs);
+  EXPECT_GE(after.returned, before.returned + 16 * MIB);
+  EXPECT_EQ(a.malloc_trim(0), 0);
+  for (size_t i = 0; i < blocks.size(); i += 64)
+    a.free(blocks[i]);
+  masu_ctl("purge_delay", nullptr, &usual);
 }
 
 TEST_P(Inspect, MalloptPurges) {
