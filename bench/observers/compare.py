@@ -6,7 +6,7 @@ Every measurement is a fresh process; the contenders take turns in random order 
 memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round. What
 samples runs a long input as often as there is time, the recorder five times one of seconds, what else looks at every allocation a short one, three times. A
 program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
-each names the functions of one program that keep most.
+each names the functions of one program that keep most, and of redis-server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from masu.bench.report import machine
 from masu.bench.session import workloads
 from masu.library import library_path
 from masu.messages import Problem
-from observers import contenders, programs, published, results, running, sites, tables
+from observers import calls, contenders, programs, published, results, running, sites, tables
 from observers.contenders import Contender
 from observers.programs import Program
 from observers.results import Measured
@@ -140,7 +140,7 @@ class Runner:
 
 
 def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path, state: Path, peers: Path, console: Console):
-    """By program what was measured, and the call sites. What the state has is not measured again."""
+    """By program what was measured, and twice the call sites. What the state has is not measured again."""
     done = read_state(state)
     if done:
         console.print(f"going on from {state}: {len(done)} programs are measured", highlight=False)
@@ -155,8 +155,10 @@ def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path
                 done[program.name] = runner.measured(program, tell)
                 write_state(state, done)
         tell = lambda text: progress.update(task, description=text, completed=len(some))  # noqa: E731
-        named = sites.compare([c for c in all_ if c.of], sites.build(folder), folder, peers, tell)
-    return [done[program.name] for program in some], named
+        observers = [c for c in all_ if c.of]
+        named = sites.compare(observers, sites.build(folder), folder, peers, tell)
+        called = calls.compare(observers, folder, peers, tell)
+    return [done[program.name] for program in some], named, called
 
 
 def write_state(path: Path, done: dict[str, Measured]) -> None:
@@ -219,7 +221,7 @@ def main(argv: list[str]) -> None:
         only = picked(given.only, [p.name for p in some], "program")
         some = [p for p in some if (p.name in only if only else p.quick or not given.quick)]
         state = given.json.parent / f"observers-{key_of(all_, some, plan)}.state"
-        measured, named = measure(all_, some, plan, folder, state, peers, console)
+        measured, named, called = measure(all_, some, plan, folder, state, peers, console)
     rows = results.rows(measured, all_)
     content = {
         "machine": machine(),
@@ -228,6 +230,7 @@ def main(argv: list[str]) -> None:
         "rows": rows,
         "sums": results.sums(rows),
         "sites": named,
+        "calls": called,
         "rounds": [vars(one) for one in measured],
     }
     given.json.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def _put(before: str, begin: str, text_: str) -> str:
 
 
 def text(content: dict) -> str:
-    parts = [_machine(content), _limits(content), _sums(content), _samplers(content), _sites(content), _missing(content)]
+    parts = [_machine(content), _limits(content), _sums(content), _samplers(content), _sites(content), _calls(content), _missing(content)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -146,6 +146,19 @@ def _sites(content: dict) -> str:
     if not lines:
         return ""
     return f"The functions of one program that keep most: {', '.join(f'`{n}`' for n in truth)}.\n\n" + _table(("observer", "found", "names"), lines)
+
+
+def _calls(content: dict) -> str:
+    """A run of before has none."""
+    called = content.get("calls") or {"named": {}}
+    lines = []
+    for name, one in called["named"].items():
+        shares = ", ".join(f"`{function}` {share:.0%}" for function, share in one["top"].items())
+        lines.append((name, one["missing"] or f"{one['same']} of {len(one['top'])}", shares))
+    if not lines:
+        return ""
+    measure = f", beside those of {called['measure']}" if called["measure"] else ""
+    return f"The functions of {called['program']} that take most of what is in use{measure}.\n\n" + _table(("observer", "the same", "share"), lines)
 
 
 def _missing(content: dict) -> str:

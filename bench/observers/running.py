@@ -130,10 +130,10 @@ class Redis:
                 raise Problem(f"redis-server does not answer: {(self.folder / 'server.log').read_text().strip()[-200:]}")
             time.sleep(0.01)
 
-    def load(self, requests: int, size: int = 200, keys: int = 20000) -> float:
+    def load(self, requests: int, size: int = 200, keys: int = 20000, commands: str = COMMANDS) -> float:
         """So many requests of each command; returns seconds."""
         words = ["redis-benchmark", "-p", str(self.port), "-q", "--csv", "-P", "16", "-c", "20", "-n", str(requests)]
-        words += ["-r", str(keys), "-d", str(size), "-t", COMMANDS]
+        words += ["-r", str(keys), "-d", str(size), "-t", commands]
         start = time.monotonic()
         done = subprocess.run(words, env=clean_environment(SYSTEM), capture_output=True, text=True, check=False)
         seconds = time.monotonic() - start
@@ -172,5 +172,9 @@ def serve(requests: int, contender: Contender, folder: Path) -> Run:
         status = server.stop()
     finally:
         server.kill()
-    return Run(seconds, peak, status, "", (folder / "server.log").read_text())
+    return run_of(server, status, seconds, peak)
+
+
+def run_of(server: Redis, status: int, seconds: float = 0, peak: int = 0) -> Run:
+    return Run(seconds, peak, status, "", (server.folder / "server.log").read_text())
 

@@ -135,11 +135,15 @@ def of_folded(text: str, names: set[str]) -> Counter[str]:
 
 
 def of_heaptrack(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
+    return of_folded(folded_by_heaptrack(folder), set(planted.truth))
+
+
+def folded_by_heaptrack(folder: Path) -> str:
     output = folder / "folded"
     quiet = ("--print-peaks=0", "--print-allocators=0", "--print-temporary=0")
     words = ["heaptrack_print", *quiet, "--flamegraph-cost-type=peak", "-F", output, "-f", max(folder.glob("heaptrack*"))]
     subprocess.run(words, capture_output=True, check=True)
-    return of_folded(output.read_text(), set(planted.truth))
+    return output.read_text()
 
 
 PEAK_OF_MASSIF = re.compile(r"^heap_tree=peak\n(.*?)(?=^#-|\Z)", re.M | re.S)
@@ -147,12 +151,9 @@ NODE_OF_MASSIF = re.compile(r"^ n\d+: (\d+) 0x[0-9A-Fa-f]+: (\S+)", re.M)
 
 
 def of_massif(text: str) -> Counter[str]:
-    """The callers of malloc in the detailed snapshot of the peak, as ms_print shows them."""
-    peaks = PEAK_OF_MASSIF.findall(text)
-    if not peaks:
-        raise Problem("massif wrote no peak")
+    """The callers of malloc, as ms_print shows them."""
     found = Counter()
-    for bytes_, name in NODE_OF_MASSIF.findall(peaks[-1]):
+    for bytes_, name in NODE_OF_MASSIF.findall(peak_of_massif(text)):
         found[name] += int(bytes_)
     return found
 
@@ -165,6 +166,14 @@ def of_memray(folder: Path, planted: Planted, peers: Path) -> Counter[str]:
         for name in {function for function, *_ in record.hybrid_stack_trace()}:
             found[name] += record.size
     return found
+
+
+def peak_of_massif(text: str) -> str:
+    """Its detailed snapshot."""
+    peaks = PEAK_OF_MASSIF.findall(text)
+    if not peaks:
+        raise Problem("massif wrote no peak")
+    return peaks[-1]
 
 
 READERS = {

@@ -29,6 +29,7 @@ def show(content: dict, out: Console) -> None:
             out.print(f"{row['observer']}, {row['program']}: limit {row['limit']:.2f} {row['verdict']}: {row['time'][0]:.3f}, {between}",
                           style="bold red" if row["verdict"] == BROKEN else None, highlight=False)  # fmt: skip
     out.print(_sites(content["sites"]))
+    out.print(_calls(content["calls"]))
     for line in missing(content):
         out.print(f"missing: {line}", style="dim", highlight=False)
 
@@ -61,4 +62,14 @@ def _sites(sites: dict) -> Table:
     table.add_row("the truth", "", ", ".join(sites["truth"]))
     for name, one in sites["named"].items():
         table.add_row(name, "" if one["missing"] else str(one["same"]), one["missing"] or ", ".join(one["top"]))
+    return table
+
+
+def _calls(called: dict) -> Table:
+    table = Table(title=f"functions of {called['program']} with most in use", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("observer", f"as {called['measure'] or 'nobody'}", "share"):
+        table.add_column(heading, no_wrap=heading == "observer")
+    for name, one in called["named"].items():
+        shares = ", ".join(f"{function} {share:.0%}" for function, share in one["top"].items())
+        table.add_row(name, "" if one["missing"] else str(one["same"]), one["missing"] or shares)
     return table

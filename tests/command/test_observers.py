@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from observers import compare, contenders, published, results, sites, soak, tables  # noqa: E402
+from observers import calls, compare, contenders, published, results, sites, soak, tables  # noqa: E402
 from observers.contenders import Contender  # noqa: E402
 from observers.programs import Program  # noqa: E402
 from observers.results import Measured  # noqa: E402
@@ -134,7 +134,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     seconds = {"long": {"system": [1.0] * 5, "good": [2.0] * 5}}
     compare.write_state(state, {"known": Measured("known", False, seconds, seconds)})
     some = [Program("known", ("false",), ("false",)), Program("echo", ("echo", "a"), ("echo", "a"))]
-    found, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1), tmp_path, state, tmp_path, tables.console())
+    found, _, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1), tmp_path, state, tmp_path, tables.console())
     rows = {row["program"]: row for row in results.rows(found, all_)}
     assert rows["known"]["time"][0] == 2.0 and rows["echo"]["rounds"] >= 1
     assert compare.read_state(state).keys() == {"known", "echo"}
@@ -216,7 +216,9 @@ def test_sums_and_the_page():
         "rows": rows,
         "sums": sums,
         "sites": {"truth": ["f", "g"], "named": {"masu heap": {"top": ["g", "f"], "same": 2, "missing": ""}}},
-    }
+        "calls": {"program": "redis-server", "measure": "heaptrack", "named": {
+            "masu heap": {"top": {"f": 0.6, "g": 0.21}, "same": 1, "missing": ""}, "other": {"top": {}, "same": 0, "missing": "y"}}},
+    }  # fmt: skip
     empty = f"before\n{published.BEGIN}\nold\n{published.END}\nbetween\n{published.BEGIN_SOAK}\nold\n{published.END}\nafter\n"
     page = published.page(empty, content, None)
     assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
@@ -224,6 +226,7 @@ def test_sums_and_the_page():
     assert "| masu heap, other programs: 1.01 | **held** | `c` 1.000 |  |  |" in page
     assert "`script/soak-observers --publish` makes one" in page
     assert "| masu heap: heap profile | masu | 1.100; 1.210 b | 1.000; 1.000 c |" in page
+    assert "| masu heap | 1 of 2 | `f` 60%, `g` 21% |\n| other | y |  |" in page and "in use, beside those of heaptrack." in page
     assert "| `b` | 1.210, 1.210 – 1.210 |" in page and "| masu heap | 2 of 2 | `g`, `f` |" in page
     assert "- other: is not installed" in page
     assert published.page(page, content, None) == page
@@ -301,6 +304,24 @@ def test_what_massif_writes():
 def test_folded_stacks():
     text = "main;works;keeps_rows 700\nmain;keeps_rows 30\nmain;works 9\n?;main (a.c);keeps_log (sites.c); 5\n"
     assert sites.of_folded(text, {"keeps_rows", "keeps_log"}) == Counter(keeps_rows=730, keeps_log=5)
+
+
+def test_who_calls_the_wrappers_of_malloc():
+    lines = ["main;sets (a.c);zmalloc_usable 700", "main;0x12;z3_solves<000000000012ea80>;prof_tctx;malloc 30", "main;redis+0x6;zcalloc 5", "zmalloc 9", "main;sets 1"]
+    assert calls.callers(calls.of_folded(lines)) == Counter(sets=701, z3_solves=30, main=5)
+    assert list(calls.of_massif(MASSIF)) == [(["keeps_rows", "works"], 600), (["keeps_pages"], 300), ([], 100)]
+
+
+def test_functions_of_a_real_program(tmp_path):
+    if not shutil.which("redis-server") or not shutil.which("redis-benchmark"):
+        pytest.skip("redis is not installed")
+    all_ = [c for c in contenders.found(tmp_path, tmp_path) if c.name in ("masu heap", "heaptrack", "memray")]
+    found = calls.compare(all_, tmp_path, tmp_path, lambda text: None)
+    masu, tool = found["named"]["masu heap"], found["named"]["heaptrack"]
+    assert not masu["missing"] and len(masu["top"]) == 3 and all(0.05 < share < 0.6 for share in masu["top"].values())
+    assert tool["missing"] or masu["same"] >= 2  # of which it sees a hundred samples
+    assert found["measure"] == ("" if tool["missing"] else "heaptrack")
+    assert found["named"]["memray"]["missing"]
 
 
 # ---- The soak ----
