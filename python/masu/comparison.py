@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from masu.compare import Comparison, advice, notes
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM
-from masu.measuring.rounds import Row, shown
+from masu.measuring.rounds import Row, blocks, fits, shown
 from masu.pages import render
 
 
@@ -90,20 +89,11 @@ class Tables:
     versions: dict[str, str]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        def block(names: Sequence[str], narrow: bool) -> Table:
-            return _block(self.comparison, self.versions, names, narrow)
-
-        def fits(t: Table) -> bool:
-            return Measurement.get(console, options.update_width(10_000), t).maximum <= options.max_width
-
         c = self.comparison
         names = [name for name, runs in c.runs.items() if runs]
-        narrow = not fits(block(names, narrow=False))
+        narrow = not fits(_block(c, self.versions, names, narrow=False), console, options)
         yield Text(f"{shlex.join(c.command)}  ·  medians of {c.rounds} rounds, {ratios(c)}", "table.title")
-        while names:
-            most = next((n for n in range(len(names), 1, -1) if fits(block(names[:n], narrow))), 1)
-            yield block(names[:most], narrow)
-            names = names[most:]
+        yield from blocks(names, lambda some: _block(c, self.versions, some, narrow), console, options)
 
 
 def table(c: Comparison, versions: dict[str, str]) -> Tables:

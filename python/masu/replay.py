@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from masu.compare import Comparison, Run, advice, check_ended_well, compare
 from masu.measuring.measure import SYSTEM, Allocator, measure
-from masu.measuring.rounds import Row, own_figures, shown
+from masu.measuring.rounds import Row, blocks, own_figures, shown
 from masu.measuring.statistics import Estimate, ratio
 from masu.messages import Problem
 from masu.trace import Process, Trace
@@ -229,17 +229,29 @@ def replay(
 # ---- What it says ----
 
 
-def single_table(r: Replayed) -> Table:
-    t = Table(title="One run of each, every call timed", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "calls", "", *r.single):
-        t.add_column(Text(heading), justify="right" if heading else "left")
+@dataclass(frozen=True)
+class SingleTables:
+    """Every call of one run of each, as far as allocators fit beside each other."""
+
+    of: Replayed
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("One run of each, every call timed", "table.title")
+        yield from blocks(list(self.of.single), lambda names: _single_block(self.of, names), console, options)
+
+
+def _single_block(r: Replayed, names: Sequence[str]) -> Table:
+    """These allocators beside each other. The rows are those of all."""
+    t = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "calls", "", *names):
+        t.add_column(Text(heading), justify="right" if heading else "left", no_wrap=True)
     kinds = {kind: figures["count"] for own in r.single.values() for kind, figures in own["calls"].items()}
     for kind, count in sorted(kinds.items(), key=lambda item: -item[1]):
         first = True
         for point in POINTS:
             if point != "worst" and count * (1 - PARTS[point]) < 1:
                 continue  # too few calls to say
-            values = [own["calls"].get(kind, {}).get(f"{point}_ns") for own in r.single.values()]
+            values = [r.single[name]["calls"].get(kind, {}).get(f"{point}_ns") for name in names]
             t.add_row(
                 kind if first else "", f"{count:,}" if first else "", _point(point),
                 *("–" if v is None else shown(v, "ns") for v in values),
@@ -247,13 +259,13 @@ def single_table(r: Replayed) -> Table:
             first = False
         t.add_section()
     for part in (0.25, 0.5, 0.75, 1.0):
-        values = [_resident_to_live_at(own["curve"], part) for own in r.single.values()]
-        if not any(map(math.isnan, values)):
+        values = {name: _resident_to_live_at(own["curve"], part) for name, own in r.single.items()}
+        if not any(map(math.isnan, values.values())):
             when = f"after {part:.0%}" if part < 1 else "at the last"
-            t.add_row("resident : live" if part == 0.25 else "", "", when, *(shown(value, "") for value in values))
+            t.add_row("resident : live" if part == 0.25 else "", "", when, *(shown(values[name], "") for name in names))
     t.add_section()
     for label, key in (("at the end", "end_rss_kib"), (f"{r.settle_s:g} s later", "later_rss_kib")):
-        t.add_row("memory", "", label, *(shown(own[key], "KiB") for own in r.single.values()))
+        t.add_row("memory", "", label, *(shown(r.single[name][key], "KiB") for name in names))
     return t
 
 

@@ -18,6 +18,7 @@ from test_record import recorded
 from masu import replay
 from masu import trace as traces
 from masu.measuring.measure import SYSTEM, Allocator
+from masu.measuring.rounds import shown
 from masu.messages import Problem
 
 
@@ -103,9 +104,9 @@ def test_the_replay_itself_allocates_nothing_and_thinks_as_long_as_the_program(m
     assert null["wall_s"] < 0.2 and 0.38 < thought["wall_s"] < 1
 
 
-def replayed(values, waits=0):
+def replayed(values, waits=0, single=()):
     summary = {"by_kind": {"waits": waits}, "calls": 10_000}
-    return replay.Replayed(None, {}, 0, 0, summary, "full", values, {})
+    return replay.Replayed(None, dict(single), 0, 0, summary, "full", values, {})
 
 
 def test_a_prediction_has_an_interval_where_there_are_rounds_enough():
@@ -139,8 +140,41 @@ def test_resident_against_live_is_shown_over_time_and_on_average(masu, compile_p
     assert 1 < said.comparison.values("system", figure)[0] < 1.9
     assert replay._resident_to_live_at([[0.1, 10, 10], [0.2, 30, 20], [0.3, 40, 0], [0.4, 30, 10]], 0.75) == 1.5
     console = Console(file=io.StringIO(), width=100)
-    console.print(replay.single_table(said))
+    console.print(replay.SingleTables(said))
     assert re.search(r"resident : live +after 25% +1", console.file.getvalue())
+
+
+def one_run(n):
+    """What a run says in which every call was timed; each of its figures is there once."""
+    kinds = {kind: {"count": 1_234_567, **{f"{p}_ns": 1e6 * n + 1e5 * i + k for i, p in enumerate(replay.POINTS)}}
+             for k, kind in enumerate(("malloc", "free", "realloc"))}  # fmt: skip
+    return {"calls": kinds, "curve": [[1, n + 1, 1]], "end_rss_kib": 1e7 + n * 1024, "later_rss_kib": 1e6 + n * 1024}
+
+
+@pytest.mark.parametrize("others", [1, 5, 12])
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_figure_of_single_calls_is_cut_on_a_narrow_screen(others, width):
+    single = {"system": one_run(1), **{f"allocator{n}": one_run(n) for n in range(2, others + 2)}}
+    console = Console(width=width, file=io.StringIO())
+    console.print(replay.SingleTables(replayed({}, single=single)))
+    said = console.file.getvalue()
+    assert "…" not in said and all(len(line) <= width for line in said.splitlines())
+    words = said.split()
+    for name, own in single.items():
+        assert words.count(name) == 1
+        figures = [shown(ns, "ns") for of in own["calls"].values() for key, ns in of.items() if key != "count"]
+        for figure in (*figures, shown(own["end_rss_kib"], "KiB"), shown(own["later_rss_kib"], "KiB")):
+            assert words.count(figure.split()[0]) == 1, figure
+    blocks = words.count("malloc")
+    assert words.count("1,234,567") == 3 * blocks and said.count("at the end") == blocks
+
+
+def test_replay_heeds_the_width_of_the_screen(masu, library, whole):
+    more = [word for n in range(6) for word in ("--with", f"allocator{n}={library}")]
+    result = masu("replay", "-n", "1", "--settle", "0", *more, whole, env={"COLUMNS": "80"})
+    assert result.returncode == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "…" not in result.stdout and result.stdout.count("99.99 %") > 2
 
 
 def test_the_other_processes_of_a_trace_are_named(masu, tmp_path):

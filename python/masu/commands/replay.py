@@ -38,8 +38,9 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
     from masu.compare import as_json as comparison_json
     from masu.compare import interruption
     from masu.comparison import table
+    from masu.measuring.rounds import wide
 
-    console = Console() if Console().is_terminal else Console(width=140)
+    console = wide()
     trace = traces.read(file)
     if trace.damage:
         warn(f"{file}: {trace.damage}; what is there is replayed")
@@ -68,7 +69,7 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
         say(others)
     console.print(table(c, {f.name: f.version for f in usable}))
     if result.single:
-        console.print(replaying.single_table(result))
+        console.print(replaying.SingleTables(result))
     console.print(f"{replaying.touched(result)} The replay itself takes {result.own_s:.3f} s of the time, "
                   "where no allocator is called.", style="dim")  # fmt: skip
     for line in replaying.prediction(result):

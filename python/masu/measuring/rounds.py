@@ -12,12 +12,13 @@ import math
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -154,6 +155,18 @@ def wide() -> Console:
     """A table in a file or a pipe is not cut to 80 columns."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=200)
+
+
+def fits(t: Table, console: Console, options: ConsoleOptions) -> bool:
+    return Measurement.get(console, options.update_width(10_000), t).maximum <= options.max_width
+
+
+def blocks(names: Sequence[str], block: Callable[[Sequence[str]], Table], console: Console, options: ConsoleOptions) -> Iterator[Table]:
+    """Tables of as many names beside each other as fit; the rest stands below them, and no figure is cut."""
+    while names:
+        most = next((n for n in range(len(names), 1, -1) if fits(block(names[:n]), console, options)), 1)
+        yield block(names[:most])
+        names = names[most:]
 
 
 def shown(value: float, unit: str) -> str:
