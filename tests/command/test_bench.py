@@ -277,6 +277,17 @@ def test_nothing_got_worse_beside_the_run_itself(bench, tmp_path, saved):
     assert "Compared with" in out and "got worse" not in out and "not compared" not in out
 
 
+@pytest.mark.parametrize("cpu", ["Another Processor, 64 cores", "", None])
+def test_a_saved_run_on_other_processors_is_told(bench, tmp_path, saved, cpu):
+    ours = saved["machine"]["cpu"]
+    saved["machine"].update({"cpu": cpu} if cpu else {})
+    if cpu is None:
+        del saved["machine"]["cpu"]  # not known
+    line = f"Different processors: {cpu} then, {ours} now." if cpu else "Different processors"
+    out = " ".join(compared(bench, tmp_path, saved).split())
+    assert (line in out) == (line in (tmp_path / "r.html").read_text()) == bool(cpu)
+
+
 @pytest.mark.parametrize("commands", [{"handover": "handover 100"}, {}])
 def test_another_command_is_not_compared(bench, tmp_path, saved, commands):
     out = compared(bench, tmp_path, {**much_better(saved), "commands": commands})

@@ -234,6 +234,8 @@ class Summary:
     """The cases in which masu failed, and why. They count as worse, and are in no mean."""
     saved: str
     """The saved run that this one is compared with."""
+    elsewhere: str
+    """A line, if that was on other processors."""
     got_worse: list[str]
     not_compared: list[str]
     """Cases that the saved run doesn't have, whose commands weren't the same or aren't known, or whose best is missing now."""
@@ -246,7 +248,8 @@ def _mean_of_cases(ratios: Sequence[tuple[Line, float]]) -> float:
     return geometric_mean([geometric_mean(r) for r in cases.values()])
 
 
-def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
+def summary(all_lines: Sequence[Line], before: dict | None, cpu: str = "") -> Summary:
+    """cpu: what machine() says of this run's processors."""
     js = judged(all_lines)
     ratios = [(line, line.to_best.median) for line in js if line.to_best and line.to_best.median > 0]
     apart = [line.noise.median for line in js if line.noise and line.noise.median > 0]
@@ -272,9 +275,15 @@ def summary(all_lines: Sequence[Line], before: dict | None) -> Summary:
         list(worst.values())[:5],
         {line.case: line.failed for line in js if line.failed},
         ", ".join(before["machine"].get(key, "") for key in ("when", "commit", "cpu")) if before else "",
+        _elsewhere(before, cpu) if before else "",
         list(_worse_than([line for line in js if line.case in same], before)) if before else [],
         list(dict.fromkeys(line.case for line in js if line.case not in same or _is_gone(line, before))) if before else [],
     )  # fmt: skip
+
+
+def _elsewhere(before: dict, cpu: str) -> str:
+    was = before["machine"].get("cpu", cpu)
+    return "" if was == cpu else f"Different processors: {was} then, {cpu} now. Ratios differ by that as well."
 
 
 def _is_gone(line: Line, before: dict) -> bool:
@@ -369,6 +378,8 @@ def _tell_summary(s: Summary, console: Console) -> None:
         console.print(Text(f"  {line.case}, {line.figure.key}: {line.to_best.median:.2f} of {line.best}"))
     if s.saved:
         console.print(Text(f"Compared with the run of {s.saved}:"))
+    if s.elsewhere:
+        console.print(Text(s.elsewhere, "yellow"))
     for text in s.got_worse:
         console.print(Text.assemble(("got worse", "red"), f" {text}"))
     if s.not_compared:

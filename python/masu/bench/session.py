@@ -84,7 +84,7 @@ def run(
     machine = report.machine(library)  # what is checked out now, and not at the end
     measured = runner.run(picked, state, done)
     lines = report.lines(list(variants(picked, plan.count, measured)), measured, found)
-    summary = report.summary(lines, before)
+    summary = report.summary(lines, before, machine["cpu"])
     report.tell(lines, summary, found, console)
     about = {
         "machine": machine,
