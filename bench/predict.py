@@ -43,6 +43,13 @@ PROGRAMS = {
     "perl": ["perl", "-e", 'for my $r (1 .. 3) { my %h; push @{$h{"key " . $_ % 50021}}, "word $_" for 1 .. 400_000; '
              'my @s = sort { @$a <=> @$b } values %h; print scalar(@s), "\n" }'],
     "jq": ["jq", "-n", '[range(200000) | {id: ., name: "n\\(. % 997)", tags: [., . % 7]}] | group_by(.name) | map(length) | add'],
+    "tcl": ["tclsh", str(HERE / "objects.tcl")],
+    "cmake": ["cmake", "-P", str(HERE / "objects.cmake")],
+    "as": ["as", "-o", "/dev/null", str(HERE / "symbols.s")],
+    "mawk": ["mawk", 'BEGIN { for (i = 0; i < 600000; i++) a["key " i] = "word " i; for (k in a) if (length(a[k]) % 2) delete a[k]; '
+             'for (i = 0; i < 600000; i++) b[i, i % 7] = i; print length(a), length(b) }'],
+    "python's XML on malloc": ["env", "PYTHONMALLOC=malloc", os.path.realpath(sys.executable), "-S", str(HERE / "elements.py")],
+    "lua's words": ["lua5.4", str(HERE / "words.lua")],
     "indexer": [str(BIN / "indexer"), "--threads=8", "--megabytes=20"],
     "stackprobe": [str(BIN / "stackprobe"), "throughput", "1000000"],
     "mstress": [str(BIN / "mstress"), "2", "40"],
