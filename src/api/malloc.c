@@ -417,12 +417,21 @@ PUBLIC void *masu_reallocf(void *p, size_t size) {
 
 /* ---- Sizes ---- */
 
-PUBLIC size_t masu_malloc_usable_size(void *p) {
+static size_t block_size_of(map_entry e) { return ((const slab *)map_entry_descriptor(e))->block_size; }
+
+static NOINLINE size_t usable_size_slow(void *p) {
   map_entry e = map_get(p);
   if (e == MAP_NONE)
     return p ? foreign_usable_size(p) : 0;
   sampled_use(e, p);
-  return ((slab *)map_entry_descriptor(e))->block_size;
+  return block_size_of(e);
+}
+
+/* Some programs ask for each block that they take or free. One of the thread's own heap is no sampled one. */
+PUBLIC size_t masu_malloc_usable_size(void *p) {
+  uintptr_t leaf = map_leaf(p);
+  map_entry e = LIKELY(leaf != 0) ? map_get_in(leaf, p) : MAP_NONE;
+  return LIKELY(map_entry_tag(e) == thread_hot->tag) ? block_size_of(e) : usable_size_slow(p);
 }
 
 PUBLIC size_t masu_malloc_good_size(size_t size) {
