@@ -148,7 +148,7 @@ static bool slab_gather(slab *s, uint32_t more) {
 static uint32_t sparse_most(const slab *s) { return s->capacity / 4; }
 
 /* Asks for an event when the slab becomes sparse, or when half of that is left. reserve
- * is raised first. */
+ * is raised first. One that waits to be purged already needs none. */
 static void slab_arm(slab *s) {
   if (LIKELY(!heap_program_is_large()))
     return;
@@ -226,7 +226,6 @@ static void slab_thinned(heap *h, slab *s) {
     slab_emptied(h, s);
     return;
   }
-  slab_arm(s);
   sparse_join(s, &h->sparse, false);
   purge_sparse_excess(h);
 }
@@ -255,8 +254,8 @@ static void slab_wakes(heap *h, slab *s) {
 }
 
 internal bool heap_hand_back_observed(heap *h, slab *s) {
-  block **hand = heap_hand_to_back(h, s);
-  if (!hand || !load_relaxed(&budget_interval))
+  block **hand = UNLIKELY(load_relaxed(&budget_interval) != 0) ? heap_hand_to_back(h, s) : NULL;
+  if (LIKELY(!hand))
     return false;
   uint32_t count = s->free->next ? heap_hand_back_count(s) : 1;
   return count && budget_covers(h, s->size_class, count * s->block_size) &&
