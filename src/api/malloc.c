@@ -190,13 +190,15 @@ static bool free_to_front(slab *s) {
   return kept;
 }
 
+/* One more block of a slab whose blocks wait in a slot. False: not now; then nothing was done, and what was
+ * deferred meanwhile is freed by the slow path that follows. */
 static ALWAYS_INLINE bool free_along(const slab *s, block *b) {
-  heap *h = thread_heap();
-  if (UNLIKELY(!h))
+  heap_hot *hot = thread_hot;
+  if (UNLIKELY(thread_busy || hot->tag == TAG_NO_HEAP))
     return false;
-  thread_touch(h);
-  bool sent = outbox_send_along(h, s, b);
-  thread_touched(h);
+  thread_touch((heap *)hot);
+  bool sent = outbox_send_along((heap *)hot, s, b);
+  thread_touched_so_far((heap *)hot);
   return sent;
 }
 
@@ -243,10 +245,9 @@ static NOINLINE void free_large(slab *s) {
   thread_leave(h);
 }
 
-internal NOINLINE HOT void free_slow(void *p) {
+static NOINLINE void free_otherwise(map_entry e, void *p) {
   if (!p)
     return;
-  map_entry e = map_get(p);
   if (UNLIKELY(e == MAP_NONE)) {
     foreign_free(p);
     return;
@@ -258,8 +259,18 @@ internal NOINLINE HOT void free_slow(void *p) {
     thread_defer_free(p);
   else if (map_entry_tag(e) == TAG_SHARED)
     free_large(s);
-  else if (!free_along(s, p))
+  else
     free_apart(e, s, p);
+}
+
+/* A block of another thread: without a stack frame where others of its slab wait already. A slot never has
+ * blocks of the slabs that the other ways are for. */
+internal NOINLINE HOT void free_slow(void *p) {
+  map_entry e = map_get(p);
+  if (CHECKED || UNLIKELY(e == MAP_NONE) || !free_along(map_entry_descriptor(e), p))
+    free_otherwise(e, p);
+  else
+    thread_free_deferred();
 }
 
 static NOINLINE void free_event_apart(block *b, slab *s) {

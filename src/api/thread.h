@@ -81,10 +81,14 @@ static ALWAYS_INLINE void thread_touch(heap *h) {
   h->busy = true;
   compiler_fence();
 }
-static ALWAYS_INLINE void thread_touched(heap *h) {
+/* What was deferred meanwhile is still to be freed. */
+static ALWAYS_INLINE void thread_touched_so_far(heap *h) {
   compiler_fence();
   h->busy = false;
   thread_busy = false;
+}
+static ALWAYS_INLINE void thread_touched(heap *h) {
+  thread_touched_so_far(h);
   thread_free_deferred();
 }
 
