@@ -59,7 +59,7 @@ enum {
  * Nothing is in the current run, which is in order of address; each other run holds the address of the
  * next and, unless it is one block alone, its own end. */
 typedef struct masu_runs {
-  char *ready;    /* the one, or NULL */
+  char *ready;    /* the one, or NULL; MASU_POOL_GUIDED */
   char *at, *end; /* the current run */
   char *more;     /* the others, which are taken after it; lowest bit set: that one is a block alone */
   size_t listed;  /* bytes of those, if they are counted */
@@ -70,10 +70,11 @@ typedef struct masu_pool {
   masu_runs free;
   size_t size; /* from one block to the next */
   size_t made; /* bytes of the blocks that were ever free; of a checked or tiny pool, that are in use */
-  /* Not NULL: every call goes there, and there are no runs. */
+  /* Of a guided pool: every call goes there, there are no runs, and MASU_POOL_GUIDED is ready. Else NULL. */
   void *(*alloc)(struct masu_pool *pool);
   void (*give)(struct masu_pool *pool, void *p);
 } masu_pool;
+#define MASU_POOL_GUIDED ((char *)1)
 
 /* size: of a block, at least 1; rounded up to a multiple of 4 and of align. align: a power
  * of two up to 64 KiB; 0: the largest that divides the size, at most 16. Blocks of up to 4
@@ -132,6 +133,7 @@ static inline char *masu_runs_take(masu_runs *runs, size_t size, int counted) {
     return NULL;
   char *p = runs->at;
   runs->at = p + size;
+  __builtin_prefetch(runs->at, 1); /* writes alone don't tell the processor which is next */
   return p;
 }
 
@@ -153,11 +155,11 @@ static inline void masu_runs_give(masu_runs *runs, char *p, size_t size, int cou
 /* NULL with ENOMEM. */
 static inline void *masu_pool_alloc(masu_pool *pool) {
   char *p = pool->free.ready;
-  if (p) {
+  if (p > MASU_POOL_GUIDED) {
     pool->free.ready = NULL;
     return p;
   }
-  if (__builtin_expect(pool->alloc != NULL, 0))
+  if (pool->alloc)
     return pool->alloc(pool);
   p = masu_runs_take(&pool->free, pool->size, MASU_COUNTED_HERE);
   return __builtin_expect(p != NULL, 1) ? p : masu_pool_alloc_slow(pool);
@@ -165,17 +167,17 @@ static inline void *masu_pool_alloc(masu_pool *pool) {
 
 /* p: a block of this pool, not NULL. */
 static inline void masu_pool_free(masu_pool *pool, void *p) {
-  if (pool->free.ready)
-    masu_runs_give(&pool->free, (char *)p, pool->size, MASU_COUNTED_HERE);
-  else if (__builtin_expect(pool->give != NULL, 0))
+  if (!pool->free.ready)
+    pool->free.ready = (char *)p;
+  else if (pool->give)
     pool->give(pool, p);
   else
-    pool->free.ready = (char *)p;
+    masu_runs_give(&pool->free, (char *)p, pool->size, MASU_COUNTED_HERE);
 }
 
 /* Bytes of those that are counted. */
 static inline size_t masu_runs_bytes(const masu_runs *runs, size_t size) {
-  return runs->listed + (size_t)(runs->end - runs->at) + (runs->ready ? size : 0);
+  return runs->listed + (size_t)(runs->end - runs->at) + (runs->ready > MASU_POOL_GUIDED ? size : 0);
 }
 
 /* Blocks in use, of a pool of one thread, unless that isn't counted. */

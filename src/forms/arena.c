@@ -98,9 +98,7 @@ static masu_arena *arena_make(masu_heap *in, const char *name, size_t size, bool
   arena *a = tenant_make(in, sizeof *a, 16);
   if (!a)
     return NULL;
-  *a = (arena){.fixed = fixed};
-  a->tenant.heap = in;
-  a->tenant = (tenant){.figures = arena_figures, .shut = arena_shut};
+  *a = (arena){.fixed = fixed, .tenant = {.heap = in, .figures = arena_figures, .shut = arena_shut}};
   a->first = run_take(a, size);
   if (!a->first) {
     masu_free(a);

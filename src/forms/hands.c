@@ -5,6 +5,7 @@
 #include "api/thread.h"
 #include "base/bits.h"
 #include "forms/thread_end.h"
+#include "pages/meta.h"
 
 enum { HANDS_KNOWN = 8, BATCH_NEXT = 8, BATCH_BLOCKS = 12, BATCH_HEAD = 16 };
 #define HAND_MOST (16 * KIB)
@@ -16,13 +17,18 @@ typedef struct pool_hand {
   atomic_u32 owner; /* a thread's number; 0: nobody */
 } pool_hand;
 
-/* The hands that a thread used last, by the pool's id. */
+/* A thread's number, and the hands that it used last, by the pool's id. */
 typedef struct known_hand {
   uint64_t id;
   pool_hand *hand;
 } known_hand;
-static __thread known_hand known_hands[HANDS_KNOWN];
-static __thread uint32_t hands_thread; /* its number; 0: it has no hands */
+typedef struct thread_hands {
+  known_hand known[HANDS_KNOWN];
+  uint32_t number;
+  struct thread_hands *next; /* of unused ones; LOCK_POOLS */
+} thread_hands;
+
+static thread_hands *unused_hands;
 
 /* ---- Batches ---- */
 
@@ -67,8 +73,13 @@ static void empty_hand(pool *p, pool_hand *h) {
 
 /* ---- Whose hand ---- */
 
-static inline known_hand *known_for(const pool *p) {
-  return (known_hand *)(void *)((char *)known_hands + p->hands.known);
+/* NULL: find_hand has to look. */
+static inline pool_hand *known_hand_of(const pool *p) {
+  const thread_hands *mine = thread_hot->hands;
+  if (UNLIKELY(!mine))
+    return NULL;
+  const known_hand *k = (const known_hand *)(const void *)((const char *)mine->known + p->hands.known);
+  return LIKELY(k->id == p->hands.id) ? k->hand : NULL;
 }
 
 static uint32_t next_hands_thread(void) {
@@ -104,35 +115,49 @@ static void leave_hand(pool *p, pool_hand *h) {
 }
 
 /* A thread past its last destructor, whose end nobody would notice, has a hand for one call only. */
-static bool is_guest(void) { return !hands_thread; }
+static bool is_guest(void) { return !thread_hot->hands; }
+
+/* Lock held. */
+static void join_hands(void) {
+  thread_hands *mine = unused_hands;
+  if (mine)
+    unused_hands = mine->next;
+  else if (!(mine = meta_alloc(sizeof *mine)))
+    return;
+  *mine = (thread_hands){.number = next_hands_thread()};
+  thread_heap()->hot.hands = mine;
+}
 
 /* The calling thread's hand is not among those that it used last. */
 static COLD pool_hand *find_hand(pool *p) {
-  if (!hands_thread && forms_watch_thread())
-    hands_thread = next_hands_thread();
+  bool joins = is_guest() && forms_watch_thread();
   thread_hold(LOCK_POOLS);
-  pool_hand *h = claim_hand(p, is_guest() ? next_hands_thread() : hands_thread);
+  if (joins)
+    join_hands();
+  thread_hands *mine = thread_hot->hands;
+  pool_hand *h = claim_hand(p, mine ? mine->number : next_hands_thread());
   thread_let_go(LOCK_POOLS);
-  if (h && !is_guest()) {
-    *known_for(p) = (known_hand){p->hands.id, h};
-  }
+  if (h && mine)
+    mine->known[p->hands.id % HANDS_KNOWN] = (known_hand){p->hands.id, h};
   return h;
 }
 
 static void hand_thread_ends(tenant *t) {
   pool *p = CONTAINER_OF(t, pool, tenant);
   for (pool_hand *h = load_acquire(&p->hands.first); h; h = h->next)
-    if (load_relaxed(&h->owner) == hands_thread)
+    if (load_relaxed(&h->owner) == thread_hot->hands->number)
       leave_hand(p, h);
 }
 
 internal void hands_thread_ends(void) {
-  if (!hands_thread)
+  if (is_guest())
     return;
   tenants_thread_ends();
-  for (size_t i = 0; i < HANDS_KNOWN; i++)
-    known_hands[i].id = 0;
-  hands_thread = 0;
+  thread_hold(LOCK_POOLS);
+  thread_hot->hands->next = unused_hands;
+  unused_hands = thread_hot->hands;
+  thread_let_go(LOCK_POOLS);
+  thread_heap()->hot.hands = NULL;
 }
 
 /* ---- Allocating and freeing ---- */
@@ -176,8 +201,8 @@ static COLD void *alloc_elsewhere(pool *p) {
 
 static void *hands_alloc(masu_pool *head) {
   pool *p = (pool *)head;
-  const known_hand *k = known_for(p);
-  return LIKELY(k->id == p->hands.id) ? take_from_hand(p, k->hand) : alloc_elsewhere(p);
+  pool_hand *h = known_hand_of(p);
+  return LIKELY(h) ? take_from_hand(p, h) : alloc_elsewhere(p);
 }
 
 static NOINLINE void spill_hand(pool *p, pool_hand *h) {
@@ -213,9 +238,9 @@ static COLD void free_elsewhere(pool *p, char *b) {
 
 static void hands_free(masu_pool *head, void *b) {
   pool *p = (pool *)head;
-  const known_hand *k = known_for(p);
-  if (LIKELY(k->id == p->hands.id))
-    give_to_hand(p, k->hand, b);
+  pool_hand *h = known_hand_of(p);
+  if (LIKELY(h))
+    give_to_hand(p, h, b);
   else
     free_elsewhere(p, b);
 }
@@ -230,8 +255,7 @@ internal void hands_init(pool *p) {
   p->hands.known = p->hands.id % HANDS_KNOWN * sizeof(known_hand);
   p->hands.most = max_size(HAND_MOST, p->head.size);
   p->link = BATCH_NEXT;
-  p->head.alloc = hands_alloc;
-  p->head.give = hands_free;
+  guide(&p->head, hands_alloc, hands_free);
   p->tenant.thread_ends = hand_thread_ends;
 }
 

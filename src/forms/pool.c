@@ -289,9 +289,7 @@ static void pool_figures(const tenant *t, size_t *used, size_t *held) {
 
 static void pool_shut(tenant *t) {
   masu_pool *head = &CONTAINER_OF(t, pool, tenant)->head;
-  head->free = (masu_runs){0};
-  head->alloc = numbers_alloc;
-  head->give = numbers_free;
+  guide(head, numbers_alloc, numbers_free);
 }
 
 /* In parentheses: the macro of that name adds the flags of who calls. */
@@ -314,8 +312,7 @@ PUBLIC masu_pool *(masu_pool_create_in)(masu_heap *in, const char *name, size_t 
   p->align = max_size(align, 4);
   p->head.size = ROUND_UP(ROUND_UP(size, 4), p->align);
   if (p->head.size < sizeof(void *) || flags & (MASU_POOL_SHARED | MASU_POOL_CHECKED)) {
-    p->head.alloc = numbers_alloc;
-    p->head.give = numbers_free;
+    guide(&p->head, numbers_alloc, numbers_free);
   }
   p->tenant = (tenant){.figures = pool_figures, .shut = pool_shut};
   if (flags & MASU_POOL_SHARED && !(flags & MASU_POOL_CHECKED))
@@ -340,7 +337,7 @@ PUBLIC void masu_pool_destroy(masu_pool *head) {
 
 static void forget_blocks(pool *p) {
   hands_forget(p);
-  p->head.free = (masu_runs){0};
+  p->head.free = (masu_runs){.ready = has_runs(p) ? NULL : MASU_POOL_GUIDED};
   p->head.made = 0;
   store_relaxed(&p->shared_live, 0);
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), 0));
@@ -491,7 +488,7 @@ PUBLIC size_t masu_pool_trim(masu_pool *head) {
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), k.number));
   if (p->hands.id)
     hands_restart(p, k.runs);
-  else
+  else if (has_runs(p))
     head->free = reversed(k.runs, head->size); /* fresh blocks stay the last */
   for (uint32_t i = 0; i < CHUNKS; i++)
     if (p->chunk[i].start && free_in[i] == p->chunk[i].made)

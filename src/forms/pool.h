@@ -55,6 +55,13 @@ typedef struct pool {
   chunk chunk[CHUNKS];
 } pool;
 
+/* Every call of the pool goes there. */
+static inline void guide(masu_pool *head, void *(*alloc)(masu_pool *), void (*give)(masu_pool *, void *)) {
+  head->free = (masu_runs){.ready = MASU_POOL_GUIDED};
+  head->alloc = alloc;
+  head->give = give;
+}
+
 typedef uint32_t __attribute__((may_alias)) number_link;
 
 internal char *block_at(const pool *p, uint32_t number);

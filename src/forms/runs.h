@@ -54,7 +54,7 @@ static inline size_t free_bytes(const masu_runs *runs, size_t size) {
     at = tenant_peek(&runs->at);
     end = tenant_peek(&runs->end);
   } while ((at != tenant_peek(&runs->at) || end != tenant_peek(&runs->end)) && ++tries < 100);
-  return end - at + tenant_peek(&runs->listed) + (tenant_peek(&runs->ready) ? size : 0);
+  return end - at + tenant_peek(&runs->listed) + (tenant_peek(&runs->ready) > (uintptr_t)MASU_POOL_GUIDED ? size : 0);
 }
 
 #endif

@@ -53,6 +53,7 @@ typedef struct heap_hot {
    * stand here because thread-local memory is short. */
   struct heap *limbs;
   void *scopes;
+  struct thread_hands *hands;
 } heap_hot;
 
 typedef struct heap {
