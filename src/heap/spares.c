@@ -8,7 +8,8 @@ enum {
   SPARE_MOST = 2048, /* slices, of a heap */
   MISSES_MOST = 8,
   COLLECTED_MOST = 32,
-  ORDERED_MOST = 512, /* bytes of a block */
+  ORDERED_MOST = 4 * KIB, /* bytes of a block */
+  AHEAD_MOST = 512, /* up to here the processor reads on in a list that is in order by itself */
   ORDER_LOOKS = 8,
 };
 
@@ -132,9 +133,10 @@ static bool is_in_order(const slab *s) {
 }
 
 /* Blocks lie in the list as they were freed, by and by in no order at all, and a program that
- * takes small ones one after the other waits for each. Linked up anew they follow each other. */
+ * takes small ones one after the other waits for each. Linked up anew they follow each other, and
+ * large ones are written to some at a time, before the program waits for one. */
 static void order_anew(slab *s) {
-  if (s->block_size > ORDERED_MOST || is_in_order(s))
+  if (s->block_size > ORDERED_MOST || (s->block_size <= AHEAD_MOST && is_in_order(s)))
     return;
   s->free = NULL;
   store_relaxed(&s->threaded, 0);
