@@ -34,9 +34,19 @@ WORKLOADS = {
     "stackprobe": "14,000 slots of 1 to 10,000 bytes; ns a step",
     "tail": "calls above 10 us in a million, less an empty loop's",
 }
-FLOORS = ("floor list", "floor bump")
 FLOOR_GOAL = 1.2
 OWN = "masu malloc"
+# What a form is held against beside malloc: the nearest peers, and where it is inlined and for one thread the floor.
+POOLS = ("boost pool", "pmr pool", "talloc pool")
+PEERS = {
+    "masu pool": POOLS,
+    "masu pool, not counted": POOLS,
+    "masu heap": ("mimalloc 3 heap",),
+    "masu ladder": ("pmr pool",),
+    "masu arena": ("pmr monotonic", "obstack"),
+    "masu scope": ("obstack", "talloc pool"),
+}
+FLOORS = {"masu pool": "floor list", "masu pool, not counted": "floor list", "masu arena": "floor bump"}
 
 
 def publish(content: dict) -> None:
@@ -60,12 +70,14 @@ def is_form(row: dict) -> bool:
     return row["form"].startswith("masu ") and row["form"] != OWN
 
 
-def rivals(rows: list[dict]) -> dict[str, dict]:
-    """The best malloc, masu's included; the nearest peer of a form; the floor: of each kind the first, where there is one."""
-    mallocs = [row for row in rows if row["form"] in ("malloc", OWN) or row["form"].startswith("malloc of ")]
-    floors = [row for row in rows if row["form"] in FLOORS]
-    peers = [row for row in rows if not is_form(row) and row not in mallocs + floors]
-    return {kind: min(some, key=lambda row: row["median"]) for kind, some in (("malloc", mallocs), ("peer", peers), ("floor", floors)) if some}
+def rivals(form: str, rows: list[dict]) -> dict[str, dict]:
+    """The best malloc, masu's included; the nearest peer of the form; its floor: the first of each kind, where there is one."""
+    kinds = {
+        "malloc": [row for row in rows if row["form"] in ("malloc", OWN) or row["form"].startswith("malloc of ")],
+        "peer": [row for row in rows if row["form"] in PEERS.get(form, ())],
+        "floor": [row for row in rows if row["form"] == FLOORS.get(form)],
+    }
+    return {kind: min(some, key=lambda row: row["median"]) for kind, some in kinds.items() if some}
 
 
 def _number(value: float) -> str:
@@ -79,9 +91,9 @@ def _name(row: dict) -> str:
 def _forms(by_workload: dict[str, list[dict]]) -> str:
     lines = []
     for workload, rows in by_workload.items():
-        beside = rivals(rows)
         what = WORKLOADS[workload]
         for row in filter(is_form, rows):
+            beside = rivals(row["form"], rows)
             times = row["times_malloc"]
             cells = [f"{_name(beside[kind])} {_number(beside[kind]['median'])}" if kind in beside else "" for kind in ("malloc", "peer", "floor")]
             lines.append((
@@ -99,7 +111,7 @@ def _behind(by_workload: dict[str, list[dict]]) -> str:
         if workload == "tail":  # a count; its goal is 0
             continue
         for row in filter(is_form, rows):
-            for kind, other in rivals(rows).items():
+            for kind, other in rivals(row["form"], rows).items():
                 ratio = statistics.ratio(row["values"], other["values"])
                 if ratio.low > (FLOOR_GOAL if kind == "floor" else 1):
                     lines.append((WORKLOADS[workload], row["form"].removeprefix("masu "), _name(other), f"{ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f}"))

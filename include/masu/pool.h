@@ -7,12 +7,13 @@
  *     masu_pool_destroy(stars);
  *
  * A pool belongs to one thread at a time, or is MASU_POOL_SHARED: then alloc and free may
- * be called from any thread. Each thread that uses it holds free blocks ready for itself, at most 32 KiB
- * and one block, until it ends; what is more than that goes from thread to thread without a lock. A lock that all
+ * be called from any thread. Each thread that uses it holds free blocks ready for itself, less than 32 KiB
+ * and four blocks, until it ends; what is more than that goes from thread to thread without a lock. A lock that all
  * shared pools have in common is taken where alloc makes more blocks ready (see masu_pool_reserve), and
- * where a thread comes to the pool. Shared pools of blocks below 16 bytes, and checked ones, hold nothing
+ * where a thread comes to the pool or ends. Shared pools of blocks below 16 bytes, and checked ones, hold nothing
  * ready for threads: each call is a compare-and-swap there. All other functions want
- * the pool for themselves in both kinds. A pool may be handed from thread to thread with the
+ * the pool for themselves in both kinds; a thread that ends does not use it. In a child of fork, masu_pool_reserve, trim
+ * and for_each are for pools that no other thread was using. A pool may be handed from thread to thread with the
  * usual synchronisation. Not for signal handlers.
  *
  * Contract: a block goes back to the pool that it came from, once, and is not used after
@@ -69,7 +70,7 @@ typedef struct masu_runs {
 typedef struct masu_pool {
   masu_runs free;
   size_t size; /* from one block to the next */
-  size_t made; /* bytes of the blocks that were ever free; of a checked or tiny pool, that are in use */
+  size_t made; /* bytes of the blocks that were ever free; of a checked or tiny one, not shared, that are in use */
   /* Of a guided pool: every call goes there, there are no runs, and MASU_POOL_GUIDED is ready. Else NULL. */
   void *(*alloc)(struct masu_pool *pool);
   void (*give)(struct masu_pool *pool, void *p);
@@ -155,7 +156,7 @@ static inline void masu_runs_give(masu_runs *runs, char *p, size_t size, int cou
 /* NULL with ENOMEM. */
 static inline void *masu_pool_alloc(masu_pool *pool) {
   char *p = pool->free.ready;
-  if (p > MASU_POOL_GUIDED) {
+  if ((uintptr_t)p > (uintptr_t)MASU_POOL_GUIDED) {
     pool->free.ready = NULL;
     return p;
   }
@@ -177,7 +178,7 @@ static inline void masu_pool_free(masu_pool *pool, void *p) {
 
 /* Bytes of those that are counted. */
 static inline size_t masu_runs_bytes(const masu_runs *runs, size_t size) {
-  return runs->listed + (size_t)(runs->end - runs->at) + (runs->ready > MASU_POOL_GUIDED ? size : 0);
+  return runs->listed + (size_t)(runs->end - runs->at) + ((uintptr_t)runs->ready > (uintptr_t)MASU_POOL_GUIDED ? size : 0);
 }
 
 /* Blocks in use, of a pool of one thread, unless that isn't counted. */
@@ -187,7 +188,7 @@ static inline size_t masu_pool_live(const masu_pool *pool) {
 
 /* Makes n blocks ready, those that are free already included, and touches their pages: the
  * next n allocations make no system call and take no page fault (unless the memory is
- * given back meanwhile by trim; in a shared pool less what other threads come to hold ready). Returns 0 or ENOMEM, in which case some are ready. */
+ * given back meanwhile by trim; in a shared pool less what other threads come to hold ready, and but for a thread's first call). Returns 0 or ENOMEM, in which case some are ready. */
 MASU_API int masu_pool_reserve(masu_pool *pool, size_t n);
 /* All blocks are free again, at a cost that does not depend on their number. The memory
  * is kept. */

@@ -5,16 +5,17 @@
 #include "api/thread.h"
 #include "base/bits.h"
 #include "forms/thread_end.h"
+#include "os/report.h"
 #include "pages/meta.h"
 
-enum { HANDS_KNOWN = 8, BATCH_NEXT = 8, BATCH_BLOCKS = 12, BATCH_HEAD = 16 };
+enum { HANDS_KNOWN = 8, BATCH_NEXT = 8, BATCH_BLOCKS = 12 };
 #define HAND_MOST (16 * KIB)
 
 typedef struct pool_hand {
   _Alignas(64) masu_runs runs;
   masu_runs spare; /* `most` bytes or more, or none */
   struct pool_hand *next;
-  atomic_u32 owner; /* a thread's number; 0: nobody */
+  atomic_u64 owner; /* a thread's number; 0: nobody */
 } pool_hand;
 
 /* A thread's number, and the hands that it used last, by the pool's id. */
@@ -24,7 +25,7 @@ typedef struct known_hand {
 } known_hand;
 typedef struct thread_hands {
   known_hand known[HANDS_KNOWN];
-  uint32_t number;
+  uint64_t number;
   struct thread_hands *next; /* of unused ones; LOCK_POOLS */
 } thread_hands;
 
@@ -41,13 +42,16 @@ static bool any_run(const masu_runs *runs) { return runs->ready || runs->at != r
 static void batch_push(pool *p, masu_runs *runs) {
   size_t size = p->head.size;
   char *b = take_free(runs, size);
+  uint32_t number = number_of(p, b);
+  if (UNLIKELY(!number))
+    report_misuse("free of a pointer that is no block of this pool", b);
   if (runs->at != runs->end)
     masu_runs_list(runs, runs->at, runs->end, size, 1);
   *batch_more(b) = runs->more;
   *batch_blocks(b) = (uint32_t)(runs->listed / size) + 1;
   add_relaxed(&p->hands.waiting, runs->listed + size);
   *runs = (masu_runs){0};
-  push_numbers(p, number_of(p, b), b);
+  push_numbers(p, number, b);
 }
 
 static bool batch_pop(pool *p, masu_runs *runs) {
@@ -73,6 +77,69 @@ static void empty_hand(pool *p, pool_hand *h) {
 
 /* ---- Whose hand ---- */
 
+static uint64_t next_hands_thread(void) {
+  static atomic_u64 numbers;
+  return add_relaxed(&numbers, 1) + 1;
+}
+
+/* NULL: it has none. Only that thread makes it so. */
+static pool_hand *own_hand(const pool *p, uint64_t thread) {
+  pool_hand *h = load_acquire(&p->hands.first);
+  while (h && load_relaxed(&h->owner) != thread)
+    h = h->next;
+  return h;
+}
+
+/* Lock held. One that has no owner, or a new one. NULL: out of memory. */
+static pool_hand *claim_hand(pool *p, uint64_t thread) {
+  size_t dirty;
+  pool_hand *h = load_relaxed(&p->hands.first);
+  while (h && load_acquire(&h->owner))
+    h = h->next;
+  if (!h) {
+    h = form_take(p->tenant.heap, sizeof *h, _Alignof(pool_hand), &dirty);
+    if (!h)
+      return NULL;
+    *h = (pool_hand){.next = load_relaxed(&p->hands.first)};
+    store_release(&p->hands.first, h);
+  }
+  store_relaxed(&h->owner, thread);
+  return h;
+}
+
+static void leave_hand(pool *p, pool_hand *h) {
+  empty_hand(p, h);
+  store_release(&h->owner, 0);
+}
+
+/* Not by the hot word, which may be set back for a moment (heap/sleepers.h). */
+static thread_hands *my_hands(void) {
+  const heap *own = thread_heap();
+  return own ? own->hot.hands : NULL;
+}
+
+/* NULL: out of memory, or past the thread's last destructor. */
+static thread_hands *join_hands(void) {
+  thread_hands *mine = NULL;
+  if (!forms_watch_thread())
+    return NULL;
+  heap *own = thread_enter();
+  if (own && own == thread_heap()) {
+    lock_take(LOCK_POOLS);
+    mine = unused_hands;
+    if (mine)
+      unused_hands = mine->next;
+    else
+      mine = meta_alloc(sizeof *mine);
+    lock_drop(LOCK_POOLS);
+    if (mine)
+      *mine = (thread_hands){.number = next_hands_thread()};
+    own->hot.hands = mine;
+  }
+  thread_leave(own);
+  return mine;
+}
+
 /* NULL: find_hand has to look. */
 static inline pool_hand *known_hand_of(const pool *p) {
   const thread_hands *mine = thread_hot->hands;
@@ -82,99 +149,62 @@ static inline pool_hand *known_hand_of(const pool *p) {
   return LIKELY(k->id == p->hands.id) ? k->hand : NULL;
 }
 
-static uint32_t next_hands_thread(void) {
-  static atomic_u32 numbers;
-  return add_relaxed(&numbers, 1) + 1;
-}
-
-/* Lock held. The thread's own; one that has no owner; a new one. NULL: out of memory. */
-static pool_hand *claim_hand(pool *p, uint32_t thread) {
-  size_t dirty;
-  pool_hand *unused = NULL;
-  for (pool_hand *h = load_relaxed(&p->hands.first); h; h = h->next) {
-    uint32_t owner = load_acquire(&h->owner);
-    if (owner == thread)
-      return h;
-    if (!owner)
-      unused = h;
+/* The calling thread's hand is not among those that it used last. A guest, whose end nobody would notice,
+ * has one for this call only. */
+static COLD pool_hand *find_hand(pool *p, bool *guest) {
+  thread_hands *mine = my_hands();
+  if (!mine)
+    mine = join_hands();
+  pool_hand *h = mine ? own_hand(p, mine->number) : NULL;
+  if (!h) {
+    thread_hold(LOCK_POOLS);
+    h = claim_hand(p, mine ? mine->number : next_hands_thread());
+    thread_let_go(LOCK_POOLS);
   }
-  if (!unused) {
-    unused = form_take(p->tenant.heap, sizeof *unused, _Alignof(pool_hand), &dirty);
-    if (!unused)
-      return NULL;
-    *unused = (pool_hand){.next = load_relaxed(&p->hands.first)};
-    store_release(&p->hands.first, unused);
-  }
-  store_relaxed(&unused->owner, thread);
-  return unused;
-}
-
-static void leave_hand(pool *p, pool_hand *h) {
-  empty_hand(p, h);
-  store_release(&h->owner, 0);
-}
-
-/* A thread past its last destructor, whose end nobody would notice, has a hand for one call only. */
-static bool is_guest(void) { return !thread_hot->hands; }
-
-/* Lock held. */
-static void join_hands(void) {
-  thread_hands *mine = unused_hands;
-  if (mine)
-    unused_hands = mine->next;
-  else if (!(mine = meta_alloc(sizeof *mine)))
-    return;
-  *mine = (thread_hands){.number = next_hands_thread()};
-  thread_heap()->hot.hands = mine;
-}
-
-/* The calling thread's hand is not among those that it used last. */
-static COLD pool_hand *find_hand(pool *p) {
-  bool joins = is_guest() && forms_watch_thread();
-  thread_hold(LOCK_POOLS);
-  if (joins)
-    join_hands();
-  thread_hands *mine = thread_hot->hands;
-  pool_hand *h = claim_hand(p, mine ? mine->number : next_hands_thread());
-  thread_let_go(LOCK_POOLS);
   if (h && mine)
     mine->known[p->hands.id % HANDS_KNOWN] = (known_hand){p->hands.id, h};
+  *guest = !mine;
   return h;
 }
 
-static void hand_thread_ends(tenant *t) {
+static void hand_thread_ends(tenant *t, uint64_t thread) {
   pool *p = CONTAINER_OF(t, pool, tenant);
-  for (pool_hand *h = load_acquire(&p->hands.first); h; h = h->next)
-    if (load_relaxed(&h->owner) == thread_hot->hands->number)
-      leave_hand(p, h);
+  pool_hand *h = own_hand(p, thread);
+  if (h)
+    leave_hand(p, h);
 }
 
 internal void hands_thread_ends(void) {
-  if (is_guest())
+  heap *own = thread_heap();
+  thread_hands *mine = own ? own->hot.hands : NULL;
+  if (!mine)
     return;
-  tenants_thread_ends();
   thread_hold(LOCK_POOLS);
-  thread_hot->hands->next = unused_hands;
-  unused_hands = thread_hot->hands;
+  tenants_thread_ends(mine->number);
+  own->hot.hands = NULL;
+  mine->next = unused_hands;
+  unused_hands = mine;
   thread_let_go(LOCK_POOLS);
-  thread_heap()->hot.hands = NULL;
 }
 
 /* ---- Allocating and freeing ---- */
 
 static NOINLINE void *refill_hand(pool *p, pool_hand *h) {
-  if (any_run(&h->spare)) {
-    h->runs = h->spare;
-    h->spare = (masu_runs){0};
-  } else {
+  bool from_list = !any_run(&h->spare);
+  if (from_list) {
     while (!batch_pop(p, &h->runs))
       if (!make_some_shared(p)) {
         errno = ENOMEM;
         return NULL;
       }
-    form_taken(p->tenant.heap);
+  } else {
+    h->runs = h->spare;
+    h->spare = (masu_runs){0};
   }
-  return take_free(&h->runs, p->head.size);
+  void *b = take_free(&h->runs, p->head.size);
+  if (from_list)
+    form_taken(p->tenant.heap); /* at last: its callback may use the pool */
+  return b;
 }
 
 static inline void *take_from_hand(pool *p, pool_hand *h) {
@@ -188,13 +218,14 @@ static inline void *take_from_hand(pool *p, pool_hand *h) {
 }
 
 static COLD void *alloc_elsewhere(pool *p) {
-  pool_hand *h = find_hand(p);
+  bool guest;
+  pool_hand *h = find_hand(p, &guest);
   if (!h) {
     errno = ENOMEM;
     return NULL;
   }
   void *b = take_from_hand(p, h);
-  if (is_guest())
+  if (guest)
     leave_hand(p, h);
   return b;
 }
@@ -217,22 +248,26 @@ static inline void give_to_hand(pool *p, pool_hand *h, char *b) {
     h->runs.ready = b;
     return;
   }
+  if (UNLIKELY(h->runs.listed + (size_t)(h->runs.end - h->runs.at) >= p->hands.most)) {
+    spill_hand(p, h); /* before they grow: who gives more than he takes would keep it all */
+    h->runs.ready = b;
+    return;
+  }
   masu_runs_give(&h->runs, b, p->head.size, 1);
-  if (UNLIKELY(h->runs.listed + (size_t)(h->runs.end - h->runs.at) >= p->hands.most))
-    spill_hand(p, h);
 }
 
 /* Without memory for a hand the block is a batch of its own. */
 static COLD void free_elsewhere(pool *p, char *b) {
   int saved = errno; /* a free succeeds all the same */
-  pool_hand *h = find_hand(p);
+  bool guest;
+  pool_hand *h = find_hand(p, &guest);
   errno = saved;
   if (!h) {
     batch_push(p, &(masu_runs){.ready = b});
     return;
   }
   give_to_hand(p, h, b);
-  if (is_guest())
+  if (guest)
     leave_hand(p, h);
 }
 
@@ -281,6 +316,16 @@ internal size_t hands_bytes(const pool *p) {
   for (const pool_hand *h = load_acquire(&p->hands.first); h; h = h->next)
     bytes += free_bytes(&h->runs, p->head.size) + free_bytes(&h->spare, p->head.size);
   return bytes;
+}
+
+internal void hands_hold(const pool *p) {
+  if (p->hands.id)
+    thread_hold(LOCK_POOLS);
+}
+
+internal void hands_let_go(const pool *p) {
+  if (p->hands.id)
+    thread_let_go(LOCK_POOLS);
 }
 
 internal void hands_gather(pool *p) {

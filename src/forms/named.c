@@ -335,12 +335,12 @@ internal void tenant_end(tenant *t, void *descriptor) {
   tenant_drop(descriptor);
 }
 
-internal void tenants_thread_ends(void) {
+internal void tenants_thread_ends(uint64_t thread) {
   bool busy = thread_lock(LOCK_FORMS);
   for (list_node *n = forms.tenants.next; n != &forms.tenants; n = n->next) {
     tenant *t = CONTAINER_OF(n, tenant, all);
     if (t->thread_ends)
-      t->thread_ends(t);
+      t->thread_ends(t, thread);
   }
   thread_unlock(LOCK_FORMS, busy);
 }

@@ -28,8 +28,8 @@ typedef struct tenant {
   /* Checked builds, when it or its heap was destroyed: leaves the inline functions nothing, so that
    * they come to the library, which reports it. NULL: it has none. */
   void (*shut)(struct tenant *t);
-  /* The calling thread, which may have used it, ends. NULL: it keeps nothing for threads. */
-  void (*thread_ends)(struct tenant *t);
+  /* The thread of that number, which may have used it, ends. NULL: it keeps nothing for threads. */
+  void (*thread_ends)(struct tenant *t, uint64_t thread);
 } tenant;
 
 /* Memory for the descriptor of a form that lives in the heap: a block of it, which goes with it.
@@ -55,8 +55,7 @@ internal const account *named_account(const masu_heap *named);
 /* What the program gave with its callback. */
 internal const void *named_context(const masu_heap *named);
 internal size_t tenants_now(void);
-/* Tells them all of the calling thread's end. */
-internal void tenants_thread_ends(void);
+internal void tenants_thread_ends(uint64_t thread);
 /* What the statistics say of the n-th; false: there are fewer. */
 typedef struct tenant_line {
   const char *form;

@@ -346,7 +346,9 @@ static void forget_blocks(pool *p) {
 
 PUBLIC void masu_pool_reset(masu_pool *head) {
   pool *p = pool_of(head);
+  hands_hold(p);
   forget_blocks(p);
+  hands_let_go(p);
   for (uint32_t i = 0; i < CHUNKS; i++) {
     chunk *c = &p->chunk[i];
     c->made = 0;
@@ -363,8 +365,8 @@ static void touch(const char *from, size_t bytes) {
     *(volatile char *)(from + bytes - 1) = 0;
 }
 
-/* Blocks side by side that are free. Their first `links` bytes are not to be written to before all were visited
- * once. */
+/* Blocks side by side that are free. Their first `links` bytes are the list itself: who leaves that as it is
+ * doesn't write there. */
 typedef void run_visitor(const pool *p, char *start, const char *end, size_t links, void *to);
 
 static void each_of_runs(const pool *p, free_run r, size_t links, run_visitor *visit, void *to) {
@@ -386,7 +388,7 @@ static void each_free(pool *p, run_visitor *visit, void *to) {
     char *b = block_at(p, number);
     next = next_of(p, b);
     if (p->hands.id)
-      each_of_runs(p, batch_runs(p, b), 16, visit, to);
+      each_of_runs(p, batch_runs(p, b), BATCH_HEAD, visit, to);
     else
       visit(p, b, b + p->head.size, sizeof(number_link), to);
   }
@@ -409,7 +411,9 @@ static int pool_reserve(pool *p, size_t n) {
   if (n > LARGE_MOST / p->head.size)
     return ENOMEM;
   ready_blocks r = {.wanted = n};
+  hands_hold(p);
   each_free(p, touch_ready, &r);
+  hands_let_go(p);
   while (r.count < n) {
     chunk *c = unfinished(p);
     if (!c) {
@@ -451,7 +455,7 @@ static void keep_block(const pool *p, char *b, kept_blocks *k) {
   if (k->free[which] == p->chunk[which].made)
     return;
   if (p->hands.id || has_runs(p)) {
-    give_run(&k->runs, b, p->head.size);
+    masu_runs_give(&k->runs, b, p->head.size, 1);
   } else {
     set_next(p, b, k->number);
     k->number = number;
@@ -483,6 +487,7 @@ PUBLIC size_t masu_pool_trim(masu_pool *head) {
   uint32_t free_in[CHUNKS] = {0};
   kept_blocks k = {.free = free_in};
   size_t before = p->held;
+  hands_hold(p);
   each_free(p, tally, free_in);
   each_free(p, keep_run, &k);
   store_relaxed(&p->top, with_top(load_relaxed(&p->top), k.number));
@@ -490,6 +495,7 @@ PUBLIC size_t masu_pool_trim(masu_pool *head) {
     hands_restart(p, k.runs);
   else if (has_runs(p))
     head->free = reversed(k.runs, head->size); /* fresh blocks stay the last */
+  hands_let_go(p);
   for (uint32_t i = 0; i < CHUNKS; i++)
     if (p->chunk[i].start && free_in[i] == p->chunk[i].made)
       remove_chunk(p, i);
@@ -520,7 +526,9 @@ PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *cont
     l.start[i] = bits;
   if (!(l.free = masu_calloc(bits / 64 + 1, sizeof *l.free)))
     return ENOMEM;
+  hands_hold(p);
   each_free(p, mark_free, &l);
+  hands_let_go(p);
   for (uint32_t i = 0; i < CHUNKS; i++)
     for (uint32_t b = 0; b < p->chunk[i].made; b++)
       if (!(l.free[(l.start[i] + b) / 64] >> (l.start[i] + b) % 64 & 1))

@@ -18,7 +18,7 @@
  * thread did, and the thread the word, because it is with the lock of the thread's processor that the system
  * puts it to sleep, tells that it sleeps, and wakes it.
  *
- * Not taken: heaps of threads that have limbs or scopes, that are in a destructor's later rounds, on
+ * Not taken: heaps of threads that have limbs, scopes or hands of shared pools, that are in a destructor's later rounds, on
  * another stack than the system's, or more than 1 MiB deep in it, and where the system doesn't
  * say what threads do. Modelled in models/sleepers.pml.
  */

@@ -326,6 +326,81 @@ TEST_F(SharedPool, BlocksComeBackFromAnotherThread) {
   EXPECT_LE(read(pool).held, 256 * KIB);
 }
 
+/* A thread that gives two for each that it takes keeps little of them. */
+TEST_F(SharedPool, WhoGivesMoreThanHeTakesKeepsLittle) {
+  std::vector<void *> blocks(100000);
+  for (void *&p : blocks)
+    p = masu_pool_alloc(pool);
+  size_t held = read(pool).held;
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    for (void *b : blocks) {
+      masu_pool_free(pool, masu_pool_alloc(pool));
+      masu_pool_free(pool, b);
+    }
+    step = 1;
+    while (step != 2)
+      std::this_thread::yield();
+  });
+  while (step != 1)
+    std::this_thread::yield();
+  for (size_t i = 0; i < blocks.size() - 2000; i++)
+    ASSERT_NE(masu_pool_alloc(pool), nullptr);
+  EXPECT_LE(read(pool).held, held);
+  step = 2;
+  other.join();
+}
+
+/* The child's threads begin anew; what the forking one holds ready is its own there as well. */
+TEST_F(SharedPool, ServesAChildOfFork) {
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    while (!ends)
+      masu_pool_free(pool, masu_pool_alloc(pool));
+  });
+  for (int round = 0; round < 20; round++) {
+    masu_pool_free(pool, masu_pool_alloc(pool));
+    pid_t child = fork();
+    if (!child) {
+      std::set<void *> seen;
+      bool good = true;
+      auto take = [&] {
+        for (int i = 0; i < 1000; i++)
+          good &= seen.insert(masu_pool_alloc(pool)).second;
+      };
+      take();
+      std::thread(take).join();
+      _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  ends = true;
+  other.join();
+}
+
+/* Workers that are done with the pool, but not joined yet, end while others trim it. */
+TEST_F(SharedPool, ThreadsEndWhileItIsTrimmed) {
+  for (int round = 0; round < 300; round++) {
+    std::atomic<bool> done{false};
+    std::thread worker([&] {
+      void *blocks[500];
+      for (void *&p : blocks)
+        p = masu_pool_alloc(pool);
+      for (void *p : blocks)
+        masu_pool_free(pool, p);
+      done = true;
+    });
+    while (!done)
+      std::this_thread::yield();
+    EXPECT_GT(masu_pool_trim(pool), 0u);
+    EXPECT_EQ(read(pool).held, 0u);
+    worker.join();
+    EXPECT_EQ(read(pool).live, 0u);
+  }
+}
+
 /* A thread that ends leaves what it held ready to the others. */
 TEST_F(SharedPool, AThreadsEndKeepsNothing) {
   for (int round = 0; round < 50; round++)
