@@ -115,7 +115,7 @@ def slack(d: Diagnosis) -> tuple[str, str, str, str]:
     if not sampled:
         return "unknown", "", "", f"{meaning}; estimated while samples are taken: masu profile --live {d.figures.pid} --start"
     s = sampled[0]
-    return size(s["slack"]), "", "", f"{meaning}; {size(s['slack_low'])} to {size(s['slack_high'])} of the {size(s['in_use'])} that were allocated since sampling began"
+    return size(s["slack"]), "", "", f"{meaning}; {size(s['slack_low'])} to {size(s['slack_high'])} of the {size(s['in_use'])} that were allocated while samples were taken"
 
 
 # ---- What would help ----

@@ -109,7 +109,7 @@ static const ledger_column sized_columns[] = {
 
 #define OF(name, unit, meaning) COLUMN(ledger_sampled, name, unit, meaning)
 static const ledger_column sampled_columns[] = {
-    OF(in_use, BYTES, "blocks in use since sampling began; estimated"),
+    OF(in_use, BYTES, "of blocks made while it sampled; estimated"),
     OF(in_use_low, BYTES, "at least, in 39 cases of 40"),
     OF(in_use_high, BYTES, "at most, in 39 cases of 40"),
     OF(requested, BYTES, "of in_use: what was asked for"),
