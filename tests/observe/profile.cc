@@ -68,6 +68,52 @@ TEST(Profile, APeakIsNotMadeByChance) {
   EXPECT_LT(sum / ROUNDS, 1.6);
 }
 
+struct seeded {
+  double ratio;
+  bool covered;
+};
+
+static seeded estimate_of_another_seed() {
+  enum { COUNT = 20000, SIZE = 1024 };
+  std::vector<void *> blocks(COUNT);
+  double truth = 0;
+  if (masu_profile_start(100 * KIB) != 0)
+    return {};
+  for (void *&p : blocks) {
+    p = masu_malloc(SIZE);
+    truth += usable(p);
+  }
+  masu_profile_figures f = read_profile();
+  return {f.in_use / truth, f.in_use_low <= truth && truth <= f.in_use_high};
+}
+
+/* As 30 runs of a program would: each process draws a seed of its own, since nothing was started in their parent. */
+TEST(Profile, IsTrueOverSeeds) {
+  enum { SEEDS = 30, AT_LEAST = 24 };
+  std::vector<double> ratios;
+  int covered = 0;
+  for (int seed = 0; seed < SEEDS; seed++) {
+    int ends[2];
+    seeded found = {};
+    ASSERT_EQ(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      found = estimate_of_another_seed();
+      _exit(write(ends[1], &found, sizeof found) == sizeof found ? 0 : 1);
+    }
+    EXPECT_EQ(read(ends[0], &found, sizeof found), static_cast<ssize_t>(sizeof found));
+    close(ends[0]);
+    close(ends[1]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    ratios.push_back(found.ratio);
+    covered += found.covered;
+  }
+  expect_unbiased(ratios);
+  EXPECT_GE(covered, AT_LEAST); /* where each is covered in 95 %, fewer have a chance of 1 in 1,700 */
+}
+
 /* Of few samples as of many: that part of what lies between two of them is in use. Nothing else is on record yet. */
 TEST(Profile, TheIntervalOfFewSamplesIsTrue) {
   enum { ROUNDS = 2000, SIZE = 80, ASKED = 65 };
