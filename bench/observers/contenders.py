@@ -81,6 +81,7 @@ def _ours(folder: Path) -> list[Contender]:
     contenders = [
         masu,
         Contender("masu again", "masu", "a copy of the library, nothing on: what differs is noise", again),
+        Contender("masu live", "masu", "live page, and nobody looks", library, ("MASU_OPTIONS=live",)),
         Contender("masu heap", "masu", "heap profile, a sample every 512 KiB, a file every 5 s", library,
                   ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*", limits=(1.03, 1.01)),
         Contender("masu cpu", "masu", "CPU profile, 100 samples a second, a file every 2 s", library,

@@ -38,10 +38,10 @@ def bench(tmp_path):
 
 
 def test_a_sampler_beside_a_second_copy(bench, tmp_path):
-    done, content = bench("--quick", "--seconds", "1", "--only", "kmalloc-round", "--observers", "masu heap,masu again,jemalloc heap")
+    done, content = bench("--quick", "--seconds", "1", "--only", "kmalloc-round", "--observers", "masu heap,masu again,masu live,jemalloc heap")
     assert done.returncode == 0, done.stderr
     rows = {row["observer"]: row for row in content["rows"]}
-    for name in ("masu heap", "masu again"):
+    for name in ("masu heap", "masu again", "masu live"):
         middle, low, high = rows[name]["time"]
         assert 0.2 < middle < 5 and rows[name]["rounds"] >= 3
         assert low <= middle <= high if rows[name]["rounds"] >= 5 else low is high is None
@@ -76,7 +76,7 @@ def test_the_recorder_counts_with_who_collects(bench):
 
 def test_an_unknown_name(bench):
     done, content = bench("--observers", "heap track")
-    assert done.returncode == 1 and "there are: masu again, masu heap" in done.stderr and content is None
+    assert done.returncode == 1 and "there are: masu again, masu live, masu heap" in done.stderr and content is None
     done, content = bench("--quick", "--publish")
     assert done.returncode == 1 and "--publish is for all of it" in done.stderr
 
