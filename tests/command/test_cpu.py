@@ -485,6 +485,7 @@ int main(int count, char **arguments) {
   if (count > 2) while (!written()) cold();
   if (!strcmp(how, "exit")) exit(3);
   if (!strcmp(how, "_exit")) _exit(3);
+  if (!strcmp(how, "abort")) abort();
   if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);
   return 3;
 }
@@ -509,10 +510,11 @@ def test_an_end_by_a_signal_within_a_moment(masu, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(("how", "number"), [("abort", signal.SIGABRT), ("kill", signal.SIGKILL)])
 @pytest.mark.parametrize("every", [(), ("--every", "1")])
-def test_what_was_written_before_is_taken(masu, ends, tmp_path, every):
-    result = profiled(masu, tmp_path, ends, "kill", "later", options=("--hz", "1000", *every))
-    assert result.returncode == 128 + signal.SIGKILL
+def test_what_was_written_before_is_taken(masu, ends, tmp_path, how, number, every):
+    result = profiled(masu, tmp_path, ends, how, "later", options=("--hz", "1000", *every))
+    assert result.returncode == 128 + number
     assert "its last one before is taken" in result.stderr
     assert inside(folded(masu, tmp_path / "it"), "hot") > 0.2
     before = [name for name in os.listdir(tmp_path) if name != "it"]

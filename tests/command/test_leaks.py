@@ -364,6 +364,25 @@ def test_the_file(masu, planted, library, tmp_path):
     assert wrong.returncode == 125 and "has no view in-use, but direct, indirect" in wrong.stderr
 
 
+@pytest.mark.parametrize("by_the_library", [False, True])
+def test_go_opens_it(masu, planted, library, tmp_path, by_the_library):
+    if not shutil.which("go"):
+        pytest.skip("no go")
+    if by_the_library:
+        masu("run", "--options", "leaks", "--", planted, library, "chain", env={"MASU_PROFILE": str(tmp_path)})
+        (file,) = tmp_path.glob("*.leaks.pb")
+    else:
+        file = tmp_path / "it"
+        run_for_leaks(masu, planted, library, "chain", options=("-o", file))
+    for kind, total in (("direct_space", "907B"), ("direct_objects", "1"), ("indirect_space", "3.54kB"), ("indirect_objects", "4")):
+        top = subprocess.run(["go", "tool", "pprof", "-top", f"-sample_index={kind}", file],
+                             cwd=tmp_path, capture_output=True, text=True, check=True).stdout  # fmt: skip
+        assert f"Type: {kind}" in top
+        assert f"of {total} total" in top, top
+        # Without binutils go has no names for what the library wrote.
+        assert re.search(r"100% +(chain|block)( |$)", top, re.MULTILINE) or (by_the_library and "[program]" in top), top
+
+
 def test_the_page(browser, masu, planted, library, tmp_path):
     run_for_leaks(masu, planted, library, "thrice", "chain", options=("-o", "it"), cwd=tmp_path)
     masu("profile", "--html", tmp_path / "it", check=True)

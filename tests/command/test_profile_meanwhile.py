@@ -312,6 +312,50 @@ def test_code_that_is_gone(masu, compile_program, tmp_path):
     assert all("main" in frames for frames in gone)
 
 
+COMES_AND_GOES = r"""
+#include <stdlib.h>
+__attribute__((constructor)) static void comes(void) { free(malloc(100)); }
+__attribute__((destructor)) static void goes(void) { free(malloc(100)); }
+__attribute__((noinline, visibility("default"))) void in_library(void) { for (int i = 0; i < 10; i++) free(malloc(1000)); }
+"""
+OPENS = r"""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+enum { THREADS = 3, TIMES = 1000 };
+static _Atomic int ended;
+static void *kept[THREADS][10];
+static void *allocates(void *mine) {
+  void **blocks = mine;
+  while (!ended) for (int i = 0; i < 10; i++) { free(blocks[i]); blocks[i] = malloc(1024); }
+  return NULL;
+}
+int main(int count, char **words) {
+  pthread_t t[THREADS];
+  for (int i = 0; i < THREADS; i++) if (pthread_create(&t[i], NULL, allocates, kept[i])) return 1;
+  for (int i = 0; i < TIMES; i++) {
+    void *library = dlopen(words[1 + i % 2], RTLD_NOW);
+    if (!library) return 1;
+    ((void (*)(void))dlsym(library, "in_library"))();
+    if (dlclose(library)) return 1;
+  }
+  ended = 1;
+  for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
+  return 3;
+}
+"""
+
+
+def test_libraries_that_come_and_go_while_others_allocate(masu, compile_program, tmp_path):
+    """The loader allocates with its lock held: who takes a sample with one of masu's must not wait for that."""
+    libraries = [compile_program(COMES_AND_GOES, "-shared", "-fPIC", *APART) for _ in range(2)]
+    result = profiled(masu, tmp_path, compile_program(OPENS, *APART, "-ldl"), *libraries)
+    assert result.returncode == 3, result.stderr
+    assert inside(folded(masu, "--view", "in-use", tmp_path / "it"), "allocates") == 30
+    taken = folded(masu, "--view", "allocated", tmp_path / "it")
+    assert sum(kib for frames, kib in taken.items() if "main" in frames) > 1000 * 10
+
+
 MANY = r"""
 #include <pthread.h>
 #include <stdlib.h>
