@@ -321,6 +321,7 @@ const entry entries[] = {
     TIMED(sizes, sized, 300),
     TIMED(sizes, heap, 300),
     TIMED(sizes, ladder, 300),
+    TIMED(sizes, ladder_of_32, 300),
     TIMED(frame, arena, 100),
     TIMED(frame, scope, 100),
     {"frame", "pool", frame<form_pool<0>>, 100, "ns"},

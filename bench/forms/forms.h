@@ -93,6 +93,16 @@ struct form_ladder {
   static void *realloc(void *p, size_t, size_t n) { return masu_ladder_realloc(ladder, p, n); }
 };
 
+// The caller's own list: multiples of 16 up to 512.
+struct form_ladder_of_32 : form_ladder {
+  static void start(size_t) {
+    size_t steps[32];
+    for (size_t i = 0; i < 32; i++)
+      steps[i] = 16 * (i + 1);
+    ladder = masu_ladder_create(steps, 32);
+  }
+};
+
 struct form_arena {
   static inline masu_arena *arena;
   static void start(size_t) { arena = masu_arena_create(0); }
