@@ -5,7 +5,8 @@
  * others belong to trace_blocks of 1 to 16 pages; a page that belongs to none reads as
  * zero. A block holds records of one thread in the order of its calls and can be read on
  * its own. Numbers are little-endian; those within records are varints (7 bits a byte, the
- * lowest first, the top bit says that more follow), addresses count units of 8 bytes.
+ * lowest first, the top bit says that more follow), addresses of blocks count units of 8 bytes,
+ * those of code in call stacks bytes.
  */
 #ifndef MASU_OBSERVE_TRACE_H
 #define MASU_OBSERVE_TRACE_H
@@ -74,7 +75,7 @@ typedef enum trace_kind {
   TRACE_THREAD_CREATE, /* number of the thread that will be; called */
   TRACE_THREAD_START,  /* of this thread */
   TRACE_THREAD_END,
-  TRACE_STACK, /* number of the stack, of frames, return addresses from the innermost */
+  TRACE_STACK, /* number of the stack, of frames, return addresses in bytes from the innermost */
   TRACE_KINDS
 } trace_kind;
 
