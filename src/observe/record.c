@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/thread.h"
+#include "base/bits.h"
 #include "masu.h"
 #include "observe/stack.h"
 #include "observe/ticks.h"
@@ -116,6 +117,7 @@ static bool open_file(uint32_t process, uint32_t parent) {
   head->command_length =
     (uint32_t)os_file_read("/proc/self/cmdline", head->command, sizeof head->command, &why);
   store_relaxed(&head->pages, (uint32_t)(os_page() / TRACE_PAGE));
+  compiler_fence();
   head->magic = TRACE_PROCESS_MAGIC;
   here->head = head;
   return true;
@@ -300,13 +302,19 @@ static ALWAYS_INLINE uint32_t stack_here(void) { return UNLIKELY(with_stacks) ? 
 
 /* ---- One function for each shape of record ---- */
 
+/* memalign takes the next power of two (api/aligned.c); 0: there is none. */
+static uint8_t align_log2(size_t align) {
+  size_t power = pow2_ceil(align);
+  return (uint8_t)(power ? __builtin_ctzl(power) : 0);
+}
+
 static NOINLINE void write_taken(trace_kind kind, size_t align, size_t size, const void *p) {
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST);
   if (w) {
     uint8_t *at = trace_put_head(w->at, &w->state, kind, now_taken(), stack);
     if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
-      *at++ = (uint8_t)(align ? __builtin_ctzl(align) : 0);
+      *at++ = align_log2(align);
     at = trace_put_number(at, size);
     record_commit(w, trace_put_address(at, &w->state, (uintptr_t)p));
   }
@@ -385,7 +393,7 @@ internal void *recorded_realloc(void *p, size_t size) {
 internal void *recorded_reallocarray(void *p, size_t count, size_t size) {
   size_t total;
   if (__builtin_mul_overflow(count, size, &total))
-    return masu_reallocarray(p, count, size); /* fails */
+    total = SIZE_MAX; /* fails as well */
   return recorded_realloc(p, total);
 }
 

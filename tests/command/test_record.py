@@ -188,6 +188,37 @@ int main(void) {
     assert not s["unknown_frees"] and not s["vanished"]
 
 
+def test_what_fails_is_recorded_and_alignments_are_those_given(masu, compile_program, tmp_path):
+    program = compile_program(
+        r"""
+#include <errno.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+int main(void) {
+  char *p = malloc(1);
+  for (int i = 0; i < 100; i++) {
+    errno = 0;
+    if (reallocarray(p, SIZE_MAX / 2, 3) || errno != ENOMEM) return 1;
+    free(memalign(48, 100));
+  }
+  free(p);
+  return 0;
+}
+""",
+        "-fno-builtin", "-Wno-alloc-size-larger-than",
+    )  # fmt: skip
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 0, result.stderr
+    found = traces.read(trace)
+    plan = replay.plan(found, found.main(), tmp_path)
+    assert plan.summary["failed"] == 100 and not plan.summary["unknown_frees"]
+    data = plan.path.read_bytes()
+    chunks = [data[at : at + 16384] for at in range(16384, len(data) - 16383, 16384)]  # replay/plan.h
+    ops = [struct.unpack_from("<BB", c, 16 + 16 * i) for c in chunks for i in range(struct.unpack_from("<I", c, 4)[0])]
+    assert [log2 for kind, log2 in ops if kind == 3] == [6] * 100
+
+
 def test_short_threads_and_signal_handlers(masu, compile_program, tmp_path):
     program = compile_program(
         r"""
