@@ -9,7 +9,7 @@ from masu.library import library_path
 @click.command(cls=Command, example="masu allocators")
 @click.option("--with", "extra", multiple=True, metavar="NAME=LIBRARY", help="One more; may be repeated.")
 def allocators(extra: tuple) -> None:
-    """Lists the allocators that this machine has, each tried in a program of its own."""
+    """Lists the allocators that this machine has, each but the system's tried in a program of its own."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -23,7 +23,9 @@ def allocators(extra: tuple) -> None:
         table.add_column(heading, overflow="fold")
     for f in found:
         library = str(f.allocator.library) if f.allocator.library else "the C library's own"
-        if f.wrong:
+        if not f.allocator.library:
+            said = Text("not tried: what programs have by themselves", "dim")
+        elif f.wrong:
             said = Text(f"not usable: {f.wrong}", "red")
         elif f.flaw:
             said = Text(f"answers, but {f.flaw}", "yellow")
