@@ -206,12 +206,6 @@ def record(
     """Runs the program to its end and writes its trace, which is known to be writable. Signals are the program's, not
     ours. `keep` is called when the program has started, before there is a new trace."""
     spool = Path(f"{output.resolve()}.spool")
-    try:
-        spool.mkdir(mode=0o700)
-    except FileExistsError:
-        raise Problem(f"{spool} is there already: another recording, or what one that was killed left") from None
-    except OSError as error:
-        raise Problem(f"{spool}: {error.strerror}") from None
     preload = ":".join(filter(None, [str(library), environment.get("LD_PRELOAD", "")]))
     environment = {**environment, "LD_PRELOAD": preload, "MASU_RECORD": str(spool)}
     if stacks:
@@ -221,6 +215,7 @@ def record(
         def popen(file: str, words: list[str], variables: dict[str, str]) -> subprocess.Popen:
             return subprocess.Popen(words, executable=file, env=variables, close_fds=False, preexec_fn=in_child)
 
+        _make(spool)  # not before: Ctrl-C is the program's by now, and can't leave it behind
         try:
             return execute(path, arguments, environment, popen)
         except OSError as error:
@@ -257,6 +252,15 @@ def kept(output: Path) -> Path | None:
         return None
     numbered = (output.with_name(f"{output.stem}.{n}{output.suffix}") for n in itertools.count(1))
     return output.rename(next(path for path in numbered if not path.exists()))
+
+
+def _make(spool: Path) -> None:
+    try:
+        spool.mkdir(mode=0o700)
+    except FileExistsError:
+        raise Problem(f"{spool} is there already: another recording, or what one that was killed left") from None
+    except OSError as error:
+        raise Problem(f"{spool}: {error.strerror}") from None
 
 
 def _remove(spool: Path) -> None:

@@ -1,6 +1,7 @@
 """masu record, with real programs: what is recorded, however they end."""
 
 import contextlib
+import errno
 import os
 import signal
 import struct
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 from conftest import MASU, as_in_a_terminal
 
+from masu import record as recording
 from masu import replay, report
 from masu import trace as traces
+from masu.messages import Problem
 
 PYTHON = os.path.realpath(sys.executable)
 HEADER, FRAME = 16, 24
@@ -347,6 +350,21 @@ def test_ctrl_c_ends_the_program_and_the_trace_is_whole(tmp_path):
     assert process.returncode in (1, 130)  # python's own way with Ctrl-C
     assert "it.trace" in errors.replace("\n", "")
     assert not Path(f"{trace}.spool").exists()
+
+
+def test_ctrl_c_before_the_program_leaves_no_folder(monkeypatch, tmp_path):
+    """When the folder is made, it is the program's already."""
+    handlers = []
+
+    def mkdir(*_, **__):
+        handlers.append(signal.getsignal(signal.SIGINT))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(recording, "_adopt", lambda: None)
+    with pytest.raises(Problem, match="No space left"):
+        recording.record("/bin/true", ["true"], tmp_path / "it.trace", tmp_path, environment={})
+    assert handlers == [signal.SIG_IGN]
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
