@@ -494,7 +494,8 @@ static void print_calls(void) {
     const histogram *h = &histograms[k];
     if (!h->count)
       continue;
-    printf("%s\"%s\": {\"count\": %llu", between, plan_names[k], (unsigned long long)h->count);
+    printf("%s\"%s\": {\"count\": %llu, \"mean_ns\": %.1f", between, plan_names[k], (unsigned long long)h->count,
+           in_ns((double)h->sum / (double)h->count));
     for (size_t i = 0; i < sizeof points / sizeof *points; i++)
       printf(", \"%s_ns\": %.1f", points[i].name, in_ns(percentile(h, points[i].part)));
     printf(", \"worst_ns\": %.1f}", in_ns((double)h->worst));

@@ -26,7 +26,7 @@ from masu.messages import Problem
 from masu.trace import Process, Trace
 
 HERE = Path(__file__).resolve().parent
-POINTS = ("p50", "p99", "p9999", "p99999", "worst")
+POINTS = ("mean", "p50", "p99", "p9999", "p99999", "worst")
 PREDICTION_ROUNDS = 5
 TOUCHES = {"full": "all of it is", "first": "a byte of each page is", "none": "nothing is"}
 """What is written to each block."""
@@ -103,7 +103,7 @@ class Replayed:
     comparison: Comparison
     single: dict[str, dict]
     """For each allocator what one run says in which every call was timed: `calls`, by kind their
-    count, percentiles and the worst, in ns; and memory at the end and later."""
+    count, mean, percentiles and the worst, in ns; and memory at the end and later."""
     settle_s: float
     own_s: float
     """What the replay takes where no allocator is called."""
@@ -249,7 +249,7 @@ def _single_block(r: Replayed, names: Sequence[str]) -> Table:
     for kind, count in sorted(kinds.items(), key=lambda item: -item[1]):
         first = True
         for point in POINTS:
-            if point != "worst" and count * (1 - PARTS[point]) < 1:
+            if point in PARTS and count * (1 - PARTS[point]) < 1:
                 continue  # too few calls to say
             values = [r.single[name]["calls"].get(kind, {}).get(f"{point}_ns") for name in names]
             t.add_row(

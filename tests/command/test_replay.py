@@ -144,6 +144,15 @@ def test_resident_against_live_is_shown_over_time_and_on_average(masu, compile_p
     assert re.search(r"resident : live +after 25% +1", console.file.getvalue())
 
 
+def test_the_means_of_all_kinds_make_the_time_of_all_calls(whole, tmp_path):
+    found = traces.read(whole)
+    plan = replay.plan(found, found.main(), tmp_path)
+    run = subprocess.run([replay.program("trace_play"), plan.path, "latency"], capture_output=True, text=True, check=True)
+    said = json.loads(run.stdout)
+    assert sum(of["count"] * of["mean_ns"] for of in said["calls"].values()) == pytest.approx(said["calls_s"] * 1e9, rel=0.02)
+    assert all(0 <= of["mean_ns"] <= of["worst_ns"] for of in said["calls"].values())
+
+
 def one_run(n):
     """What a run says in which every call was timed; each of its figures is there once."""
     kinds = {kind: {"count": 1_234_567, **{f"{p}_ns": 1e6 * n + 1e5 * i + k for i, p in enumerate(replay.POINTS)}}
