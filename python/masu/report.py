@@ -64,18 +64,18 @@ class Analysis:
     usable: dict[str, list[int]] = field(default_factory=dict)
     """For each allocator what it gives for each of data["sizes"]."""
 
-    def waste_by_size(self, name: str) -> list[tuple[int, int]]:
-        """Bytes beyond what was asked for, at the moment of most live bytes, by size."""
-        return [
-            (size, max(0, usable - size) * live)
-            for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name])
-            if live > 0
-        ]
+    def waste_by_class(self, name: str) -> list[tuple[int, int]]:
+        """Bytes beyond what was asked for, at the moment of most live bytes, by the size that the allocator gives."""
+        lost: dict[int, int] = {}
+        for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name]):
+            if live > 0:
+                lost[usable] = lost.get(usable, 0) + max(0, usable - size) * live
+        return sorted(lost.items())
 
     def waste(self, name: str) -> float:
         """All of them, as a part of what was asked for."""
         asked = sum(size * live for size, _, _, live in self.data["sizes"] if live > 0)
-        return sum(lost for _, lost in self.waste_by_size(name)) / asked if asked else 0.0
+        return sum(lost for _, lost in self.waste_by_class(name)) / asked if asked else 0.0
 
 
 def analyse(trace: Trace, process: Process, folder: Path) -> Analysis:
@@ -248,14 +248,14 @@ def page(
         axes.invert_yaxis()
         axes.set_xlabel("% added by size classes to what is live at the peak")
 
-    def wastes_by_size(axes) -> None:
+    def wastes_by_class(axes) -> None:
         for name in analysis.usable:
-            by_size = analysis.waste_by_size(name)
-            axes.step([max(size, 1) for size, _ in by_size], [n / 1024 for n in accumulate(lost for _, lost in by_size)],
+            by_class = analysis.waste_by_class(name)
+            axes.step([max(size, 1) for size, _ in by_class], [n / 1024 for n in accumulate(lost for _, lost in by_class)],
                       where="post", marker=".", label=name, linewidth=width.get(name, 1))  # fmt: skip
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda n, _: _bytes(int(n)))
-        axes.set_xlabel("blocks of up to so many bytes")
+        axes.set_xlabel("classes of up to so many bytes, as each allocator gives them")
         axes.set_ylabel("KiB added at the peak")
         axes.legend(fontsize=8, frameon=False, ncols=2)
 
@@ -316,7 +316,7 @@ def page(
             "Sizes": plot(sizes, 2.6),
             **({
                 "Lost to size classes": plot(wastes, 0.6 + 0.3 * len(analysis.usable)),
-                "Lost to size classes, by size": plot(wastes_by_size, 3.2),
+                "Lost to size classes, by class": plot(wastes_by_class, 3.2),
             } if analysis.usable else {}),
             "Lifetimes": plot(lifetimes, 2.6),
             **({"Time of single calls": plot(tails, 3.2)} if single else {}),

@@ -186,11 +186,12 @@ def test_a_site_is_worth_a_form_by_its_part_of_all_allocations(all_, worth):
 
 
 def test_waste_is_what_the_classes_of_an_allocator_add_to_what_is_live():
-    sizes = [[48, 9, 432, 2], [100, 9, 900, 10], [3000, 9, 27000, 0], [5000, 9, 45000, 1]]
-    found = report.Analysis({"sizes": sizes}, [], {"masu": [48, 112, 3072, 5120], "system": [56, 104, 3000, 5000]})
-    assert found.waste_by_size("masu") == [(48, 0), (100, 120), (5000, 120)]
-    assert found.waste("masu") == pytest.approx(240 / 6096)
-    assert found.waste("system") == pytest.approx(56 / 6096)
+    sizes = [[48, 9, 432, 2], [100, 9, 900, 10], [110, 9, 990, 3], [3000, 9, 27000, 0], [5000, 9, 45000, 1]]
+    found = report.Analysis({"sizes": sizes}, [], {"masu": [48, 112, 112, 3072, 5120], "system": [56, 104, 120, 3000, 5000]})
+    assert found.waste_by_class("masu") == [(48, 0), (112, 126), (5120, 120)]
+    assert found.waste_by_class("system") == [(56, 16), (104, 40), (120, 30), (5000, 0)]
+    assert found.waste("masu") == pytest.approx(246 / 6426)
+    assert found.waste("system") == pytest.approx(86 / 6426)
 
 
 def test_the_last_row_of_many_threads_is_that_of_the_others():
