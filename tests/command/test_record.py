@@ -222,6 +222,33 @@ int main(void) {
     assert [log2 for kind, log2 in ops if kind == 3] == [6] * 100
 
 
+def test_a_call_takes_less_than_ten_bytes_where_all_is_random(masu, compile_program, tmp_path):
+    program = compile_program(
+        r"""
+#include <stdint.h>
+#include <stdlib.h>
+static void *place[14000];
+static uint64_t state = 88172645463325252;
+static uint64_t some(void) { state ^= state << 13; state ^= state >> 7; return state ^= state << 17; }
+int main(void) {
+  for (int i = 0; i < 1000000; i++) {
+    void **p = &place[some() % 14000];
+    if (!*p) *p = malloc(1 + some() % 10000);
+    else if (some() % 2) *p = realloc(*p, 1 + some() % 10000);
+    else { free(*p); *p = NULL; }
+  }
+  return 0;
+}
+""",
+        "-fno-builtin",
+    )  # fmt: skip
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 0, result.stderr
+    calls = summary(trace)["calls"]
+    assert calls >= 1_000_000
+    assert trace.stat().st_size < 10 * calls
+
+
 def test_short_threads_and_signal_handlers(masu, compile_program, tmp_path):
     program = compile_program(
         r"""
@@ -644,6 +671,7 @@ def test_times_are_those_of_the_systems_clock(masu, compile_program, tmp_path):
 def test_programs_that_cannot_be_recorded(masu, compile_program, tmp_path):
     result = masu("record", "-o", tmp_path / "t", "--", "no-such-program")
     assert result.returncode == 127
+    assert result.stderr.count("\n") == 1 and "no-such-program: command not found" in result.stderr
     static = compile_program("int main(void) { return 0; }", "-static")
     one_line(masu("record", "-o", tmp_path / "t", "--", static), "statically linked")
     one_line(masu("record", "-o", "/nowhere/t", "--", "true"), "No such file")

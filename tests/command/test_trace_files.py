@@ -23,6 +23,22 @@ def test_a_cut_trace(masu, whole, tmp_path, part):
     assert "cut at byte" in " ".join(result.stderr.split())
 
 
+def test_a_cut_trace_keeps_what_lies_in_whole_frames(whole, tmp_path):
+    data, before = whole.read_bytes(), traces.read(whole)
+    blocks, kept, cut = b"".join(before.blocks(before.main())), 0, tmp_path / "cut.trace"
+    for at in frames(data):
+        kind, number, raw, stored = struct.unpack_from("<BxxxIII", data, at + 4)
+        cut.write_bytes(data[: at + FRAME + stored - 1])
+        if kept:
+            after = traces.read(cut)
+            assert f"cut at byte {at}" in after.damage
+            left = b"".join(after.blocks(after.main()))
+            assert len(left) == kept and blocks.startswith(left)
+        if kind == traces.BLOCKS and number == before.main().number:
+            kept += raw
+    assert kept == len(blocks)
+
+
 def test_a_damaged_trace(masu, whole, tmp_path):
     data = bytearray(whole.read_bytes())
     middle = list(frames(data))[2]

@@ -16,7 +16,7 @@ namespace {
 
 constexpr unsigned SEEDS = 100;
 
-// Three threads, one created by another, with every kind of record that is not a stack.
+// Three threads, one created by another, with every kind of record.
 std::string source() {
   std::vector<Record> first, second, third;
   first.push_back({TRACE_THREAD_CREATE, 1, 0, 0, 0, 0, 1});
@@ -28,6 +28,9 @@ std::string source() {
   for (uint64_t i = 1; i < 300; i++) {
     Record take{takes[i % 5], i * 10, i, i * 32}, give{gives[i % 4], i * 10 + 8, i, i * 32};
     take.align_log2 = 4;
+    if (i % 3 == 0)
+      first.push_back({TRACE_STACK, i * 10, 0, 0, 0, 0, 0, static_cast<uint32_t>(i), 0, {0x401000 + i, 0x402000, 0x400800}});
+    take.stack = static_cast<uint32_t>(i - i % 3);
     first.push_back(take);
     second.push_back(i % 3 ? give : resized(i * 10 + 5, i * 32, i * 64 + 100000, i * 2, 3));
     third.push_back(taken(i * 10 + 1, i * 64 + 200000, i * i));

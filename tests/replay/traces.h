@@ -25,6 +25,7 @@ struct Record {
   uint64_t size = 0, address = 0, old_address = 0, took_ns = 0;
   uint32_t thread = 0, stack = 0;
   uint8_t align_log2 = 0;
+  std::vector<uint64_t> frames{}; // STACK, whose number is `stack`
 };
 
 inline Record taken(uint64_t time, uint64_t address, uint64_t size) { return {TRACE_MALLOC, time, size, address}; }
@@ -34,7 +35,7 @@ inline Record resized(uint64_t time, uint64_t from, uint64_t to, uint64_t size, 
 }
 
 inline uint8_t *put(uint8_t *at, trace_state *s, const Record &r) {
-  at = trace_put_head(at, s, r.kind, r.time, r.stack);
+  at = trace_put_head(at, s, r.kind, r.time, r.kind == TRACE_STACK ? 0 : r.stack);
   switch (r.kind) {
   case TRACE_ALIGNED:
   case TRACE_NEW_ALIGNED:
@@ -54,6 +55,13 @@ inline uint8_t *put(uint8_t *at, trace_state *s, const Record &r) {
     return trace_put_number(trace_put_address(at, s, r.address), r.size);
   case TRACE_THREAD_CREATE:
     return trace_put_number(at, r.thread);
+  case TRACE_STACK: {
+    uint64_t last = 0;
+    at = trace_put_number(trace_put_number(at, r.stack), r.frames.size());
+    for (uint64_t frame : r.frames)
+      at = trace_put_near(at, &last, frame);
+    return at;
+  }
   default:
     return at;
   }
