@@ -12,11 +12,9 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "python"))
-
 from masu.measuring import statistics
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "bench/results/forms.json"
 PAGE = ROOT / "docs/forms.md"
 BEGIN, END = "<!-- bench/forms/published.py -->", "<!-- end -->"
