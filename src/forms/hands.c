@@ -208,12 +208,7 @@ static NOINLINE void *refill_hand(pool *p, pool_hand *h) {
 }
 
 static inline void *take_from_hand(pool *p, pool_hand *h) {
-  char *b = h->runs.ready;
-  if (b) {
-    h->runs.ready = NULL;
-    return b;
-  }
-  b = masu_runs_take(&h->runs, p->head.size, 1);
+  void *b = take_free(&h->runs, p->head.size);
   return LIKELY(b) ? b : refill_hand(p, h);
 }
 

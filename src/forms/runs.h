@@ -32,8 +32,10 @@ static inline void give_run(masu_runs *runs, void *p, size_t size) {
 /* NULL: none is free. */
 static inline char *take_free(masu_runs *runs, size_t size) {
   char *p = runs->ready;
+  if (!p)
+    return masu_runs_take(runs, size, 1);
   runs->ready = NULL;
-  return p ? p : masu_runs_take(runs, size, 1);
+  return p;
 }
 
 /* The block that is ready goes to the others. Returns the first run, which may be empty. */
