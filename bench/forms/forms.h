@@ -103,6 +103,14 @@ struct form_ladder_of_32 : form_ladder {
   }
 };
 
+// A game's: each step four times the one before.
+struct form_ladder_of_8 : form_ladder {
+  static void start(size_t) {
+    static const size_t steps[] = {16, 64, 256, 1024, 4096, 16384, 65536, 262144};
+    ladder = masu_ladder_create(steps, 8);
+  }
+};
+
 struct form_arena {
   static inline masu_arena *arena;
   static void start(size_t) { arena = masu_arena_create(0); }

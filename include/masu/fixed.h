@@ -116,9 +116,9 @@ static inline size_t masu_fixed_live(const masu_fixed *pool) {
  * Threads: a ladder belongs to one thread at a time. */
 typedef struct masu_ladder masu_ladder;
 
-/* steps: sizes in bytes, rising, each at most 256 KiB; a step below 8 is 8. count: 1 to 32.
- * steps NULL: 16, 64, 256 B, 1, 4, 16, 64, 256 KiB. Blocks are aligned to 16 (8 for a step
- * of 8). NULL with EINVAL or ENOMEM. */
+/* steps: sizes in bytes, rising, each at most 256 KiB; a step below 8 is 8. count: 1 to 64.
+ * steps NULL: 16, 32, 48, 64 and from there four in each doubling up to 256 KiB, whatever count
+ * is. Blocks are aligned to 16 (8 for a step of 8). NULL with EINVAL or ENOMEM. */
 MASU_API masu_ladder *masu_ladder_create_in(masu_heap *heap, const char *name,
                                             const size_t *steps, size_t count);
 static inline masu_ladder *masu_ladder_create(const size_t *steps, size_t count) {

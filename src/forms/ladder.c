@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/list.h"
 #include "forms/named.h"
 #include "heap/sizes.h"
@@ -20,7 +21,7 @@
 #include "os/report.h"
 #include "pages/slice.h"
 
-enum { STEPS = 32, CHUNK_HEAD = 64 };
+enum { STEPS = 64, CHUNK_HEAD = 64 };
 #define LADDER_CHUNK MIB
 #define LADDER_MOST (256 * KIB)
 
@@ -64,16 +65,24 @@ static void ladder_figures(const tenant *t, size_t *used, size_t *held) {
   *held = tenant_peek(&l->held);
 }
 
+/* Four in each doubling, 16 apart at first: a block is at most a fifth larger than its size, or 15 bytes. */
+static size_t usual_step(size_t before) {
+  return before + (before < 64 ? 16 : (size_t)1 << (bit_high64(before) - 2));
+}
+
+/* steps NULL: the usual ones. */
 static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
-  size_t before = 0;
-  for (size_t i = 0; i < count; before = steps[i++]) {
-    if (steps[i] <= before || steps[i] > LADDER_MOST)
+  size_t i = 0, before = 0;
+  for (; steps ? i < count : before < LADDER_MOST; i++) {
+    size_t size = steps ? steps[i] : usual_step(before);
+    if (size <= before || size > LADDER_MOST)
       return false;
-    l->step[i].size = steps[i] <= 8 && !CHECKED ? 8 : ROUND_UP(steps[i], 16);
+    l->step[i].size = size <= 8 && !CHECKED ? 8 : ROUND_UP(size, 16);
     list_init(&l->step[i].chunks);
+    before = size;
   }
-  l->count = count;
-  for (size_t at = 0, i = 0; at < sizeof l->by_size; at++) {
+  l->count = count = i;
+  for (size_t at = i = 0; at < sizeof l->by_size; at++) {
     while (i < count && l->step[i].size < at * 16)
       i++;
     l->by_size[at] = (uint8_t)i;
@@ -83,19 +92,16 @@ static bool set_steps(masu_ladder *l, const size_t *steps, size_t count) {
 
 PUBLIC masu_ladder *masu_ladder_create_in(masu_heap *in, const char *name, const size_t *steps,
                                           size_t count) {
-  static const size_t usual[] = {16, 64, 256, 1024, 4096, 16384, 65536, 262144};
-  if (!steps) {
-    steps = usual;
-    count = sizeof usual / sizeof *usual;
-  }
-  masu_ladder *l = count && count <= STEPS ? tenant_make(in, sizeof *l, 16) : NULL;
-  if (l) {
-    memset(l, 0, sizeof *l);
-    l->heap = in;
-  }
-  if (count && count <= STEPS && !l)
+  if (steps && (!count || count > STEPS)) {
+    errno = EINVAL;
     return NULL;
-  if (!l || !set_steps(l, steps, count)) {
+  }
+  masu_ladder *l = tenant_make(in, sizeof *l, 16);
+  if (!l)
+    return NULL;
+  memset(l, 0, sizeof *l);
+  l->heap = in;
+  if (!set_steps(l, steps, count)) {
     masu_free(l);
     errno = EINVAL;
     return NULL;
@@ -205,22 +211,29 @@ static COLD void *take_above_steps(masu_ladder *l, size_t size) {
   return p;
 }
 
-PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
-  tenant_used(&l->tenant, l);
-  ladder_step *s = step_for(l, size);
-  if (UNLIKELY(!s))
-    return take_above_steps(l, size);
-  bool grows = !s->ready;
-  if (UNLIKELY(grows) && !grow_step(l, s))
-    return NULL;
+static inline void *take_ready(masu_ladder *l, ladder_step *s) {
   void *p = s->ready;
   s->ready = *(masu_link *)p;
   if (CHECKED)
     *mark_of(p) = 0;
   l->live += s->size;
-  if (UNLIKELY(grows))
-    form_taken(l->heap);
   return p;
+}
+
+static NOINLINE void *take_growing(masu_ladder *l, ladder_step *s) {
+  if (!grow_step(l, s))
+    return NULL;
+  void *p = take_ready(l, s);
+  form_taken(l->heap);
+  return p;
+}
+
+PUBLIC void *masu_ladder_alloc(masu_ladder *l, size_t size) {
+  tenant_used(&l->tenant, l);
+  ladder_step *s = step_for(l, size);
+  if (UNLIKELY(!s))
+    return take_above_steps(l, size);
+  return LIKELY(s->ready) ? take_ready(l, s) : take_growing(l, s);
 }
 
 PUBLIC void masu_ladder_free(masu_ladder *l, void *p) {

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <numeric>
 #include <set>
 
 #include "forms.h"
@@ -265,7 +266,9 @@ TEST_F(Ladder, BadArguments) {
   EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(large, 2));
   EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(none, 1));
   EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 0));
-  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(falling, 33));
+  std::vector<size_t> many(65);
+  std::iota(many.begin(), many.end(), 16);
+  EXPECT_FAILS_WITH(EINVAL, masu_ladder_create(many.data(), 65));
   masu_ladder *l = masu_ladder_create(nullptr, 0);
   EXPECT_FAILS_WITH(ENOMEM, masu_ladder_alloc(l, SIZE_MAX - 5));
   masu_ladder_destroy(l);
