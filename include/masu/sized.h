@@ -43,6 +43,27 @@ MASU_API size_t masu_size_of_index(unsigned index);
 MASU_API void *masu_sized_alloc_index(unsigned index);
 MASU_API void masu_sized_free_index(void *p, unsigned index);
 
+/* Where the compiler knows the size, it knows the class as well. */
+static inline __attribute__((always_inline)) unsigned masu_size_index_known(size_t size) {
+  unsigned doubling = size > 32 ? 63 - (unsigned)__builtin_clzll(size - 1) : 0;
+  if (size <= 32)
+    return size ? (unsigned)(size - 1) / 4 : 0;
+  return 8 + (doubling - 5) * 4 + ((unsigned)(size - 1) >> (doubling - 2) & 3);
+}
+static inline __attribute__((always_inline)) void *masu_sized_alloc_here(size_t size) {
+  if (__builtin_constant_p(size) && size <= MASU_SIZED_MAX)
+    return masu_sized_alloc_index(masu_size_index_known(size));
+  return masu_sized_alloc(size);
+}
+static inline __attribute__((always_inline)) void masu_sized_free_here(void *p, size_t size) {
+  if (!__builtin_constant_p(size) || size > MASU_SIZED_MAX)
+    masu_sized_free(p, size);
+  else if (p)
+    masu_sized_free_index(p, masu_size_index_known(size));
+}
+#define masu_sized_alloc(size) masu_sized_alloc_here(size)
+#define masu_sized_free(p, size) masu_sized_free_here(p, size)
+
 /* Gives the pieces back to the system in which no block is in use or held ready by another
  * thread (at most 64 KiB a class, 16 blocks of those above 4 KiB), and other idle memory with them. Returns the bytes of
  * the pieces. */

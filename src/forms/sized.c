@@ -462,13 +462,13 @@ static ALWAYS_INLINE void sized_give(void *p, unsigned c) {
 PUBLIC void *masu_sized_alloc_index(unsigned index) { return sized_take(index); }
 PUBLIC void masu_sized_free_index(void *p, unsigned index) { sized_give(p, index); }
 
-PUBLIC void *masu_sized_alloc(size_t size) {
+PUBLIC void *(masu_sized_alloc)(size_t size) {
   if (UNLIKELY(size > MASU_SIZED_MAX))
     return masu_malloc(size);
   return sized_take(sized_class(size));
 }
 
-PUBLIC void masu_sized_free(void *p, size_t size) {
+PUBLIC void (masu_sized_free)(void *p, size_t size) {
   if (UNLIKELY(!p))
     return;
   if (UNLIKELY(size > MASU_SIZED_MAX))

@@ -25,6 +25,7 @@ TEST_F(Sized, ClassesLoseAtMostAFifth) {
   for (size_t size = 1; size <= MASU_SIZED_MAX; size++) {
     unsigned i = masu_size_index(size);
     ASSERT_TRUE(i == last || i == last + 1) << size;
+    ASSERT_EQ(i, masu_size_index_known(size)) << size;
     ASSERT_GE(masu_size_of_index(i), size);
     ASSERT_TRUE(size <= 16 || (masu_size_of_index(i) - size) * 5 <= masu_size_of_index(i)) << size;
     last = i;
@@ -32,6 +33,7 @@ TEST_F(Sized, ClassesLoseAtMostAFifth) {
   EXPECT_EQ(last, MASU_SIZE_INDEXES - 1);
   EXPECT_EQ(masu_size_of_index(masu_size_index(4)), 4u);
   EXPECT_EQ(masu_size_index(0), 0u);
+  EXPECT_EQ(masu_size_index_known(0), 0u);
   EXPECT_EQ(masu_size_index(MASU_SIZED_MAX + 1), +MASU_SIZE_INDEXES);
   EXPECT_EQ(masu_size_of_index(MASU_SIZE_INDEXES), 0u);
   masu_sized_figures f;
@@ -102,6 +104,20 @@ TEST_F(Sized, AMillionBlocksOfFourBytes) {
 #endif
   (void)now;
   masu_free(large);
+}
+
+/* What the compiler knows comes by the class, what it doesn't by the size. */
+TEST_F(Sized, KnownSizes) {
+  volatile size_t size = 100, large = MASU_SIZED_MAX + 1;
+  void *p = masu_sized_alloc(100);
+  masu_sized_free(p, size);
+  EXPECT_EQ(masu_sized_alloc(size), p);
+  masu_sized_free(p, 100);
+  p = masu_sized_alloc(MASU_SIZED_MAX + 1);
+  EXPECT_GT(masu_malloc_usable_size(p), size_t{MASU_SIZED_MAX});
+  masu_sized_free(p, large);
+  masu_sized_free(nullptr, 100);
+  masu_sized_free(nullptr, size);
 }
 
 TEST_F(Sized, ByIndex) {
