@@ -203,6 +203,10 @@ internal void *limb_aligned(account *a, size_t align, size_t size, size_t *dirty
 /* ---- Freeing ---- */
 
 internal NOINLINE void limb_event(heap *l, slab *s) {
+  if (UNLIKELY(thread_busy)) {
+    free_event_nested(s->free, s);
+    return;
+  }
   if (heap_hand_back(l, s, s->free) || heap_hand_back_observed(l, s))
     return;
   heap *h = limb_enter(l);

@@ -46,7 +46,7 @@ static ALWAYS_INLINE void *limb_malloc(account *a, size_t size) {
   return b;
 }
 
-/* Frees a block of a slab of the limb, outside of every slow path. */
+/* Frees a block of a slab of the limb. */
 internal void limb_event(heap *l, slab *s);
 static ALWAYS_INLINE void limb_free(heap *l, slab *s, void *p) {
   block *b = p;

@@ -273,16 +273,19 @@ internal NOINLINE HOT void free_slow(void *p) {
     thread_free_deferred();
 }
 
+internal COLD void free_event_nested(block *b, slab *s) {
+  if (load_relaxed(&s->reserve)) {
+    heap_slab_event_nested(s);
+    return;
+  }
+  s->free = b->next;
+  store_release(&s->need, 1);
+  thread_defer_free(b);
+}
+
 static NOINLINE void free_event_apart(block *b, slab *s) {
   if (UNLIKELY(thread_busy)) {
-    if (load_relaxed(&s->reserve)) {
-      heap_slab_event_nested(s);
-      return;
-    }
-    /* A signal handler inside masu: undo the free, and do it later. */
-    s->free = b->next;
-    store_release(&s->need, 1);
-    thread_defer_free(b);
+    free_event_nested(b, s);
     return;
   }
   if (heap_hand_back_observed(thread_heap(), s))

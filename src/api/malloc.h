@@ -22,5 +22,7 @@ internal void free_slow(void *p);
 internal void free_entered(heap *h, void *p);
 /* The countdown of an own slab has reached 0 with b; hot: whose it is. What the fast path has in registers is not read again. */
 internal void free_event(block *b, slab *s, heap_hot *hot);
+/* The same in a signal handler inside masu, of any slab whose blocks the thread frees itself: undoes the free, and does it later. */
+internal void free_event_nested(block *b, slab *s);
 
 #endif

@@ -6,9 +6,8 @@
 #include "base/bits.h"
 #include "forms/thread_end.h"
 #include "os/report.h"
-#include "pages/meta.h"
 
-enum { HANDS_KNOWN = 8, BATCH_NEXT = 8, BATCH_BLOCKS = 12 };
+enum { BATCH_NEXT = 8, BATCH_BLOCKS = 12 };
 #define HAND_MOST (16 * KIB)
 
 typedef struct pool_hand {
@@ -17,19 +16,6 @@ typedef struct pool_hand {
   struct pool_hand *next;
   atomic_u64 owner; /* a thread's number; 0: nobody */
 } pool_hand;
-
-/* A thread's number, and the hands that it used last, by the pool's id. */
-typedef struct known_hand {
-  uint64_t id;
-  pool_hand *hand;
-} known_hand;
-typedef struct thread_hands {
-  known_hand known[HANDS_KNOWN];
-  uint64_t number;
-  struct thread_hands *next; /* of unused ones; LOCK_POOLS */
-} thread_hands;
-
-static thread_hands *unused_hands;
 
 /* ---- Batches ---- */
 
@@ -112,58 +98,44 @@ static void leave_hand(pool *p, pool_hand *h) {
   store_release(&h->owner, 0);
 }
 
-/* Not by the hot word, which may be set back for a moment (heap/sleepers.h). */
-static thread_hands *my_hands(void) {
+/* Not by the hot word, which may be set back for a moment (heap/sleepers.h). 0: no number. */
+static uint64_t hands_thread(void) {
   const heap *own = thread_heap();
-  return own ? own->hot.hands : NULL;
+  return own ? own->hot.hands_of : 0;
 }
 
-/* NULL: out of memory, or past the thread's last destructor. */
-static thread_hands *join_hands(void) {
-  thread_hands *mine = NULL;
+/* 0: no memory, or past the thread's last destructor. */
+static uint64_t join_hands(void) {
+  uint64_t number = 0;
   if (!forms_watch_thread())
-    return NULL;
+    return 0;
   heap *own = thread_enter();
-  if (own && own == thread_heap()) {
-    lock_take(LOCK_POOLS);
-    mine = unused_hands;
-    if (mine)
-      unused_hands = mine->next;
-    else
-      mine = meta_alloc(sizeof *mine);
-    lock_drop(LOCK_POOLS);
-    if (mine)
-      *mine = (thread_hands){.number = next_hands_thread()};
-    own->hot.hands = mine;
-  }
+  if (own && own == thread_heap())
+    number = own->hot.hands_of = next_hands_thread();
   thread_leave(own);
-  return mine;
+  return number;
 }
 
-/* NULL: find_hand has to look. */
-static inline pool_hand *known_hand_of(const pool *p) {
-  const thread_hands *mine = thread_hot->hands;
-  if (UNLIKELY(!mine))
-    return NULL;
-  const known_hand *k = (const known_hand *)(const void *)((const char *)mine->known + p->hands.known);
-  return LIKELY(k->id == p->hands.id) ? k->hand : NULL;
+/* The number is never 0, so a thread without hands has none of that pool. */
+static ALWAYS_INLINE const known_hand *known_hand_at(const pool *p) {
+  return (const known_hand *)(const void *)((const char *)thread_hot + p->hands.known);
 }
 
 /* The calling thread's hand is not among those that it used last. A guest, whose end nobody would notice,
  * has one for this call only. */
 static COLD pool_hand *find_hand(pool *p, bool *guest) {
-  thread_hands *mine = my_hands();
-  if (!mine)
-    mine = join_hands();
-  pool_hand *h = mine ? own_hand(p, mine->number) : NULL;
+  uint64_t thread = hands_thread();
+  if (!thread)
+    thread = join_hands();
+  pool_hand *h = thread ? own_hand(p, thread) : NULL;
   if (!h) {
     thread_hold(LOCK_POOLS);
-    h = claim_hand(p, mine ? mine->number : next_hands_thread());
+    h = claim_hand(p, thread ? thread : next_hands_thread());
     thread_let_go(LOCK_POOLS);
   }
-  if (h && mine)
-    mine->known[p->hands.id % HANDS_KNOWN] = (known_hand){p->hands.id, h};
-  *guest = !mine;
+  if (h && thread)
+    thread_heap()->hot.hands[p->hands.id % HANDS_KNOWN] = (known_hand){p->hands.id, h};
+  *guest = !thread;
   return h;
 }
 
@@ -175,15 +147,12 @@ static void hand_thread_ends(tenant *t, uint64_t thread) {
 }
 
 internal void hands_thread_ends(void) {
-  heap *own = thread_heap();
-  thread_hands *mine = own ? own->hot.hands : NULL;
-  if (!mine)
+  uint64_t thread = hands_thread();
+  if (!thread)
     return;
   thread_hold(LOCK_POOLS);
-  tenants_thread_ends(mine->number);
-  own->hot.hands = NULL;
-  mine->next = unused_hands;
-  unused_hands = mine;
+  tenants_thread_ends(thread);
+  heap_forget_hands(thread_heap());
   thread_let_go(LOCK_POOLS);
 }
 
@@ -227,28 +196,25 @@ static COLD void *alloc_elsewhere(pool *p) {
 
 static void *hands_alloc(masu_pool *head) {
   pool *p = (pool *)head;
-  pool_hand *h = known_hand_of(p);
-  return LIKELY(h) ? take_from_hand(p, h) : alloc_elsewhere(p);
+  const known_hand *k = known_hand_at(p);
+  return LIKELY(k->pool == p->hands.id) ? take_from_hand(p, k->hand) : alloc_elsewhere(p);
 }
 
-static NOINLINE void spill_hand(pool *p, pool_hand *h) {
+/* What it has becomes its spare, before it grows: who gives more than he takes would keep it all. */
+static NOINLINE void spill_hand(pool *p, pool_hand *h, char *b) {
   if (any_run(&h->spare))
     batch_push(p, &h->spare);
   h->spare = h->runs;
-  h->runs = (masu_runs){0};
+  h->runs = (masu_runs){.ready = b};
 }
 
 static inline void give_to_hand(pool *p, pool_hand *h, char *b) {
-  if (!h->runs.ready) {
+  if (!h->runs.ready)
     h->runs.ready = b;
-    return;
-  }
-  if (UNLIKELY(h->runs.listed + (size_t)(h->runs.end - h->runs.at) >= p->hands.most)) {
-    spill_hand(p, h); /* before they grow: who gives more than he takes would keep it all */
-    h->runs.ready = b;
-    return;
-  }
-  masu_runs_give(&h->runs, b, p->head.size, 1);
+  else if (UNLIKELY(h->runs.listed + (size_t)(h->runs.end - h->runs.at) >= p->hands.most))
+    spill_hand(p, h, b);
+  else
+    masu_runs_give(&h->runs, b, p->head.size, 1);
 }
 
 /* Without memory for a hand the block is a batch of its own. */
@@ -268,9 +234,9 @@ static COLD void free_elsewhere(pool *p, char *b) {
 
 static void hands_free(masu_pool *head, void *b) {
   pool *p = (pool *)head;
-  pool_hand *h = known_hand_of(p);
-  if (LIKELY(h))
-    give_to_hand(p, h, b);
+  const known_hand *k = known_hand_at(p);
+  if (LIKELY(k->pool == p->hands.id))
+    give_to_hand(p, k->hand, b);
   else
     free_elsewhere(p, b);
 }
@@ -282,7 +248,7 @@ internal void hands_init(pool *p) {
   if (p->head.size < BATCH_HEAD)
     return;
   p->hands.id = add_relaxed(&ids, 1) + 1;
-  p->hands.known = p->hands.id % HANDS_KNOWN * sizeof(known_hand);
+  p->hands.known = offsetof(heap_hot, hands) + p->hands.id % HANDS_KNOWN * sizeof(known_hand);
   p->hands.most = max_size(HAND_MOST, p->head.size);
   p->link = BATCH_NEXT;
   guide(&p->head, hands_alloc, hands_free);

@@ -175,17 +175,18 @@ PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t 
 }
 
 PUBLIC void masu_heap_free(masu_heap *named, void *p) {
-  map_entry e = map_get(p);
+  uintptr_t leaf = map_leaf(p);
+  map_entry e = LIKELY(leaf != 0) ? map_get_in(leaf, p) : MAP_NONE;
   heap *l = thread_hot->limbs;
   (void)named;
-  if (LIKELY(l && map_entry_tag(e) == l->hot.tag && !thread_busy)) {
-    slab *s = map_entry_descriptor(e);
-    if (CHECKED)
-      checked_give(s, p);
-    limb_free(l, s, p);
+  if (UNLIKELY(!l || map_entry_tag(e) != l->hot.tag)) {
+    masu_free(p);
     return;
   }
-  free_fast(p);
+  slab *s = map_entry_descriptor(e);
+  if (CHECKED)
+    checked_give(s, p);
+  limb_free(l, s, p);
 }
 
 /* ---- Questions ---- */

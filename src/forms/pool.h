@@ -34,7 +34,7 @@ typedef struct chunk {
 
 typedef struct pool_hands {
   uint64_t id; /* no other pool ever has the same; 0: there are no hands */
-  size_t known; /* where a thread keeps which is its own */
+  size_t known; /* where the hot part of a thread's heap has which is its own */
   size_t most; /* bytes that a thread's runs come to before they go */
   _Atomic(struct pool_hand *) first;
   atomic_word waiting; /* bytes on the list */

@@ -18,6 +18,8 @@
 #ifndef MASU_HEAP_HEAP_H
 #define MASU_HEAP_HEAP_H
 
+#include <string.h>
+
 #include "heap/account.h"
 #include "heap/large.h"
 #include "heap/slab.h"
@@ -29,6 +31,7 @@ enum {
   HAND_BACK_BYTES = 8192,
   WIDE_ABOVE = 8192, /* bytes; classes of larger blocks make room for each other */
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
+  HANDS_KNOWN = 8,
 };
 
 #define HEAP_USER_UNKNOWN UINT32_MAX
@@ -39,6 +42,12 @@ typedef struct send_slot {
   block *head, *tail;
   uint32_t count, most;
 } send_slot;
+
+/* A hand of a shared pool that the thread used lately (forms/hands.h), by the pool's number; 0: none. */
+typedef struct known_hand {
+  uint64_t pool;
+  void *hand;
+} known_hand;
 
 /* What the fast paths read. A thread without a heap points at a constant one with
  * TAG_NO_HEAP and empty hands, so that it needs no test of its own. */
@@ -53,7 +62,8 @@ typedef struct heap_hot {
    * stand here because thread-local memory is short. */
   struct heap *limbs;
   void *scopes;
-  struct thread_hands *hands;
+  uint64_t hands_of; /* its number among threads with hands of shared pools; 0: it has none */
+  known_hand hands[HANDS_KNOWN];
 } heap_hot;
 
 typedef struct heap {
@@ -118,6 +128,12 @@ static ALWAYS_INLINE block **heap_hand_at(heap_hot *hot, size_t offset) {
 }
 
 internal void heap_init(heap *h, map_tag tag);
+
+/* Its thread has no hands of shared pools any more. */
+static inline void heap_forget_hands(heap *h) {
+  h->hot.hands_of = 0;
+  memset(h->hot.hands, 0, sizeof h->hot.hands);
+}
 
 /* Whose account a block of s is on; NULL: nobody's. */
 static inline account *heap_account_of(const slab *s) {

@@ -130,7 +130,7 @@ static heap *join(account *a, heap *wanted, uint32_t reserved) {
     store_relaxed(&h->user, calling_thread());
     h->hot.limbs = NULL; /* those of a thread that fork cut off */
     h->hot.scopes = NULL;
-    h->hot.hands = NULL;
+    heap_forget_hands(h);
   }
   lock_drop(LOCK_ROSTER);
   return h;

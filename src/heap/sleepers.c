@@ -24,7 +24,7 @@ internal void sleeper_seated(heap *h, heap_hot **seat) {
 
 /* An observer that sleeps will use the heap's budget. */
 static bool holds_fast(const heap *h) {
-  return h->busy || h->hot.limbs || h->hot.scopes || h->hot.hands || (h->budget && h->budget->quiet);
+  return h->busy || h->hot.limbs || h->hot.scopes || h->hot.hands_of || (h->budget && h->budget->quiet);
 }
 
 /* Outside of masu, on the stack below h->stack, beside which its seat lies. */
