@@ -31,7 +31,7 @@ static struct {
   uint64_t unmapped_at;
   uint64_t sparse_purged_at; /* ms */
   supply_figures figures;
-} supply;
+} supply = {.policy = PURGE_POLICY};
 
 static void prepare_lists(void) {
   if (LIKELY(supply.ready))
@@ -70,6 +70,7 @@ static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
   }
   page->dirty = dirty;
   supply.figures.idle += slice_bytes(idle_slices(page));
+  purge_note_idle(&supply.policy, supply.figures.idle + mappings_kept());
 }
 
 static atomic_u32 huge_pages; /* for which `huge` is set */
@@ -96,6 +97,7 @@ static void count_direct(size_t size) {
   lock_take(LOCK_SUPPLY);
   supply.figures.direct += size;
   count_used(0, 0);
+  purge_note_idle(&supply.policy, supply.figures.idle + mappings_kept());
   lock_drop(LOCK_SUPPLY);
 }
 
