@@ -12,6 +12,7 @@ import sys
 
 import pytest
 from conftest import MASU, as_in_a_terminal
+from profiling import small_disk
 
 # Work that counts its rounds: hot has three times as many as cold. Each piece is short beside a sample's period.
 WORK = r"""
@@ -440,6 +441,22 @@ def test_code_that_is_gone(masu, compile_program, tmp_path):
     assert all(frames[-2] == "calls" for frames in gone)
 
 
+def test_a_stripped_program(masu, compile_program, tmp_path):
+    """What is not exported has no name; libraries are stripped as well, as they are in distributions."""
+    built = {"bare": compile_program(UNLOADS, *FLAGS), "it.so": compile_program(IN_LIBRARY, *FLAGS, "-shared", "-fPIC")}
+    for name, file in built.items():
+        subprocess.run(["strip", "-s", "-o", tmp_path / name, file], check=True)
+    assert profiled(masu, tmp_path, tmp_path / "bare", tmp_path / "it.so").returncode == 3
+    stacks = folded(masu, tmp_path / "it")
+    assert inside(stacks, "in_library") > 0.2
+    callers = {frames[frames.index("in_library") - 1] for frames in stacks if "in_library" in frames}
+    own = {frames: s for frames, s in stacks.items() if re.fullmatch(r"bare\+0x[0-9a-f]+", frames[-1])}
+    assert callers and all(re.fullmatch(r"bare\+0x[0-9a-f]+", caller) for caller in callers)
+    assert total(own) > 0.1, "cold"
+    table = masu("profile", tmp_path / "it", check=True)
+    assert "in_library" in table.stdout and "bare+0x" in table.stdout and table.stderr == ""
+
+
 OVERFLOWS = WORK + r"""
 APART falls(int depth) { volatile char room[100]; room[0] = (char)depth; hot(); falls(depth + 1); room[1] = room[0]; }
 static char alternate[65536];
@@ -552,6 +569,24 @@ def test_a_profile_of_the_library_alone(masu, ends, tmp_path):
     masu("run", "--options", "cpu:1000", "--", ends, "return", env={"MASU_PROFILE": str(tmp_path)})
     (raw,) = tmp_path.glob("program.*.cpu.pb")
     assert inside(folded(masu, raw), "hot") > 0.2
+
+
+def test_a_full_disk(masu, hot, tmp_path):
+    with small_disk(tmp_path / "disk", "4k") as disk:
+        (disk / "filler").write_bytes(bytes(4096))
+        result = profiled(masu, disk, hot)
+        assert result.returncode == 3
+        assert "No space left on device" in result.stderr  # as the library says
+        assert "wrote no profile" in result.stderr
+        assert os.listdir(disk) == ["filler"]
+
+
+def test_a_program_that_may_not_write(masu, hot, tmp_path):
+    limited = ["sh", "-c", 'ulimit -f 0; trap "" XFSZ; exec "$@"', "sh", hot]
+    result = profiled(masu, tmp_path, *limited)
+    assert result.returncode == 3
+    assert "File too large" in result.stderr and "wrote no profile" in result.stderr
+    assert os.listdir(tmp_path) == []
 
 
 # ---- Bad input -------------------------------------------------------------------
