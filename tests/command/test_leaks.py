@@ -473,11 +473,38 @@ def test_an_end_by__exit(masu, planted, library):
     assert listed(result.stderr) == {(True, 101, 1): 1}
 
 
-def test_an_end_by_a_signal_is_no_check(masu, compile_program):
-    program = compile_program("#include <stdlib.h>\nint main(void) { malloc(7); abort(); }", *FLAGS)
-    result = run_for_leaks(masu, program)
-    assert result.returncode == 128 + signal.SIGABRT
-    assert "was not checked for leaks: signal SIGABRT ended it" in result.stderr
+@pytest.mark.parametrize(
+    ("ends", "number"),
+    [
+        ("abort()", signal.SIGABRT),
+        ("kill(getpid(), SIGKILL)", signal.SIGKILL),
+        ("kill(getpid(), SIGTERM)", signal.SIGTERM),
+        ("*(volatile int *)16 = 1", signal.SIGSEGV),
+    ],
+)
+@pytest.mark.parametrize("threads", [0, 3])
+def test_an_end_by_a_signal_is_no_check(masu, compile_program, tmp_path, ends, number, threads):
+    source = f"""
+    #include <pthread.h>
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <sys/resource.h>
+    #include <unistd.h>
+    static void *allocates(void *unused) {{ for (;;) free(malloc(100)); return unused; }}
+    int main(void) {{
+      pthread_t t;
+      setrlimit(RLIMIT_CORE, &(struct rlimit){{0, 0}});
+      malloc(7);
+      for (int i = 0; i < {threads}; i++) if (pthread_create(&t, NULL, allocates, NULL)) return 1;
+      {ends};
+      pause();
+    }}
+    """
+    result = run_for_leaks(masu, compile_program(source, *FLAGS, "-pthread"), options=("-o", "it"), cwd=tmp_path)
+    assert result.returncode == 128 + number
+    assert result.stderr.count("\n") == 1
+    assert f"was not checked for leaks: signal {number.name} ended it" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 FORKS = r"""
