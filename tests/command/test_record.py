@@ -282,6 +282,52 @@ int main(void) {
     assert not s["vanished"] and not s["bad_blocks"] and not s["dropped"]
 
 
+def test_threads_of_c11(masu, compile_program, tmp_path):
+    """They are threads of the trace, each created by the call; what one frees that another took is handed over."""
+    program = compile_program(
+        r"""
+#include <stdlib.h>
+#include <threads.h>
+enum { THREADS = 5, N = 1000 };
+static void *block[THREADS + 1][N];
+static tss_t last;
+static int body(void *argument) {
+  void **mine = argument, **next = mine + N;
+  for (int i = 0; i < N; i++) { free(mine[i]); next[i] = malloc(100 + i); }
+  tss_set(last, malloc(55));
+  if (mine == block[2]) thrd_exit(7);
+  return 5;
+}
+int main(void) {
+  int said, sum = 0;
+  thrd_t thread;
+  if (tss_create(&last, free)) return 1;
+  for (int i = 0; i < N; i++) block[0][i] = malloc(i + 1);
+  for (int t = 0; t < THREADS; t++) {
+    if (thrd_create(&thread, body, block[t]) != thrd_success) return 1;
+    if (thrd_join(thread, &said) != thrd_success) return 1;
+    sum += said;
+  }
+  for (int i = 0; i < N; i++) free(block[THREADS][i]);
+  return sum;
+}
+""",
+        "-std=gnu11", "-fno-builtin", "-pthread",
+    )  # fmt: skip
+    trace, result = recorded(masu, tmp_path, program)
+    assert result.returncode == 4 * 5 + 7, result.stderr
+    s = summary(trace)
+    assert s["threads"] == 6
+    assert s["by_kind"]["creates"] == 5
+    assert s["by_kind"]["malloc"] >= 6000 + 5 and s["by_kind"]["free"] >= 6000 + 5
+    assert s["handed_over"] == 6000
+    assert s["by_kind"]["waits"] == 6000 + 4  # for each block, and with each thread but the first for the end of the one before
+    assert not s["vanished"] and not s["bad_blocks"] and not s["dropped"] and not s["unknown_frees"]
+    result = masu("replay", "-n", "1", "--settle", "0", trace)
+    assert result.returncode == 0, result.stderr
+    assert "of 6 threads" in result.stderr and "6,000 blocks handed from thread to thread" in result.stderr
+
+
 def test_stacks(masu, calls, tmp_path):
     trace = tmp_path / "it.trace"
     result = masu("record", "--stacks", "-o", trace, "--", calls)
