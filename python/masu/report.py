@@ -266,7 +266,7 @@ def page(
         axes.bar(range(low, high + 1), lives[low : high + 1], color="#47a")
         ticks = range(low, high + 1, 3)
         axes.set_xticks(ticks, [duration(2.0**b * 1e-9) for b in ticks], fontsize=8)
-        axes.set_yscale("log")
+        axes.set_yscale("log" if there else "linear")
         axes.set_xlabel(f"time from allocation to release, at least (never released: {lives[-1]:,})")
         axes.set_ylabel("blocks")
 
