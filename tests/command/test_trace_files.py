@@ -1,6 +1,8 @@
-"""Traces that are not whole, or none: what can be read is, and the rest is said."""
+"""Traces that are not whole, hold next to nothing, or are none: what can be read is, and the rest is said."""
 
+import os
 import random
+import re
 import struct
 import subprocess
 import zlib
@@ -127,3 +129,51 @@ def test_files_that_are_no_traces(masu, whole, tmp_path):
     trace.write_bytes(whole.read_bytes()[:HEADER])
     one_line(masu("replay", trace), "nothing was recorded")
     one_line(masu("replay", tmp_path), "without a recording")
+
+
+# ---- With hardly a call ----
+
+NOTHING = "int main(void) { return 0; }"
+FAILS = "#include <stdint.h>\n#include <stdlib.h>\nint main(void) { return malloc(PTRDIFF_MAX) != NULL; }"
+ONE = "#include <stdlib.h>\nint main(void) { return !malloc(100); }"
+ONE_OF_FIVE_THREADS = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *body(void *allocates) { return allocates ? malloc(1000) : NULL; }
+int main(void) {
+  pthread_t t[4];
+  for (int i = 0; i < 4; i++) if (pthread_create(&t[i], NULL, body, i == 2 ? t : NULL)) return 1;
+  for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+  return 0;
+}
+"""
+COMMANDS = {"replay": ("-n", "1", "--settle", "0"), "report": ("-n", "1"), "tune": ("-n", "5")}
+
+
+def run_on_trace_of(masu, compile_program, folder, source, command):
+    trace, program = folder / "it.trace", compile_program(source, "-fno-builtin", "-pthread")
+    masu("record", "-o", trace, "--", program, check=True)
+    return masu(command, *COMMANDS[command], trace, timeout=200)
+
+
+@pytest.mark.parametrize(("source", "command"), [*((NOTHING, command) for command in COMMANDS), (FAILS, "replay")])
+def test_a_trace_without_a_call_to_replay_is_said_to_be_one(masu, compile_program, tmp_path, source, command):
+    result = run_on_trace_of(masu, compile_program, tmp_path, source, command)
+    assert result.returncode == 125 and result.stdout == ""
+    (error,) = re.findall("^masu: error: .*", result.stderr, re.MULTILINE)
+    assert "it.trace: process" in error
+    assert re.search("made no call|allocated nothing|made only calls that failed", error)
+    assert "Traceback" not in result.stderr and "it.trace.html" not in os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(("source", "command"), [(ONE, "report"), (ONE_OF_FIVE_THREADS, "replay"), (ONE_OF_FIVE_THREADS, "tune")])
+def test_a_trace_of_next_to_nothing(masu, compile_program, tmp_path, source, command):
+    result = run_on_trace_of(masu, compile_program, tmp_path, source, command)
+    assert result.returncode == 0, result.stderr
+    said = {"replay": "In the replay:", "report": "In the replay:", "tune": "nothing is written"}[command]
+    assert said in " ".join(result.stdout.split())
+    assert not re.search(r"\b(nan|inf|None)\b", result.stdout)
+    assert all(line.startswith("masu: ") for line in result.stderr.splitlines() if line), result.stderr
+    if command == "report":
+        page = (tmp_path / "it.trace.html").read_text()
+        assert "Lifetimes" in page and not re.search(r">(nan|inf|None)\b", page)
