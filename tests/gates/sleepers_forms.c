@@ -55,12 +55,23 @@ static bool sleeps(const worker *w) {
   return strtol(text, NULL, 10) == SYS_read && text[0] != 'r';
 }
 
+static bool has_heap(const worker *w) {
+  masu_stats_heap rows[1000];
+  size_t count = COUNT(rows);
+  CHECK(masu_stats_heaps(rows, &count, sizeof *rows) == 0 && count < COUNT(rows), "masu_stats_heaps");
+  for (size_t i = 0; i < count; i++)
+    if (rows[i].thread == (uint64_t)w->number)
+      return true;
+  return false;
+}
+
 static void *sleeper(void *argument) {
   worker *w = argument;
   bool holds = w < sleepers + HOLDERS;
   void *keeps = malloc(100);
   char c;
   w->number = (pid_t)syscall(SYS_gettid);
+  CHECK(keeps && has_heap(w), "the statistics don't say whose heap it is");
   if (holds) {
     take(w, w->kept, KEPT);
     take(w, w->ready, READY);
@@ -85,16 +96,6 @@ static void *newcomer(void *argument) {
   pthread_barrier_wait(&all_took);
   give(w, w->taken, TAKEN);
   return NULL;
-}
-
-static bool has_heap(const worker *w) {
-  static masu_stats_heap rows[1000];
-  size_t count = COUNT(rows);
-  CHECK(masu_stats_heaps(rows, &count, sizeof *rows) == 0 && count < COUNT(rows), "masu_stats_heaps");
-  for (size_t i = 0; i < count; i++)
-    if (rows[i].thread == (uint64_t)w->number)
-      return true;
-  return false;
 }
 
 static void wait_until_taken(const worker *w) {
