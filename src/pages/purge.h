@@ -55,7 +55,8 @@ static inline size_t purge_regretted(purge_policy *policy, uint64_t now) {
   uint64_t halvings = purge_elapsed(policy->halved_at, now) / PURGE_HALVING_MS;
   if (halvings) {
     size_t stayed = min_size(policy->stayed, policy->regretted);
-    policy->regretted -= stayed - (halvings < 64 ? stayed >> halvings : 0);
+    policy->regretted -= stayed - stayed / 2;
+    policy->regretted = halvings <= 64 ? policy->regretted >> (halvings - 1) : 0; /* nobody came meanwhile */
     policy->stayed = SIZE_MAX;
     policy->halved_at += halvings * PURGE_HALVING_MS;
   }

@@ -70,7 +70,6 @@ static void page_update(hpage *page, uint32_t used, uint32_t dirty) {
   }
   page->dirty = dirty;
   supply.figures.idle += slice_bytes(idle_slices(page));
-  purge_note_idle(&supply.policy, supply.figures.idle + mappings_kept());
 }
 
 static atomic_u32 huge_pages; /* for which `huge` is set */
@@ -212,6 +211,7 @@ static void page_use(hpage *page, uint32_t mask, uint64_t now) {
   page->untouched &= ~mask;
   page_update(page, page->used | mask, page->dirty | mask);
   count_used(slice_bytes(mask), 0);
+  purge_note_idle(&supply.policy, supply.figures.idle + mappings_kept());
 }
 
 static bool take(unsigned slices, unsigned align, bool dense, run *out) {

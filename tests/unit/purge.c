@@ -54,8 +54,8 @@ static void what_is_taken_again_is_not_forgotten(void **state) {
   purge_note_idle(&p, 16 * MIB); /* so much of it stayed */
   assert_int_equal(purge_regretted(&p, 5000 + 2 * PURGE_HALVING_MS), 56 * MIB);
   purge_note_idle(&p, 32 * MIB);
-  assert_int_equal(purge_regretted(&p, 5000 + 4 * PURGE_HALVING_MS), 32 * MIB);
-  assert_int_equal(purge_regretted(&p, 5000 + 5 * PURGE_HALVING_MS), 16 * MIB); /* nothing was taken */
+  assert_int_equal(purge_regretted(&p, 5000 + 4 * PURGE_HALVING_MS), 20 * MIB);
+  assert_int_equal(purge_regretted(&p, 5000 + 5 * PURGE_HALVING_MS), 10 * MIB); /* nothing was taken */
 }
 
 /* Asking often or seldom comes to the same. */
