@@ -11,9 +11,9 @@
 
 #define BUFFER_LEAST (64 * KIB)
 
-internal bool buffer_room(buffer *b, size_t more) {
-  if (b->failed || b->size + more <= b->room)
-    return !b->failed;
+static NOINLINE bool buffer_grow(buffer *b, size_t more) {
+  if (b->failed)
+    return false;
   size_t room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));
   uint8_t *made = os_map(room, os_page());
   b->failed = !made;
@@ -26,6 +26,10 @@ internal bool buffer_room(buffer *b, size_t more) {
   b->at = made;
   b->room = room;
   return true;
+}
+
+internal bool buffer_room(buffer *b, size_t more) {
+  return LIKELY(!b->failed && b->size + more <= b->room) || buffer_grow(b, more);
 }
 
 internal void buffer_put(buffer *b, const void *data, size_t size) {
@@ -55,15 +59,16 @@ enum {
   LOCATION_ID = 1, LOCATION_MAPPING, LOCATION_ADDRESS,
   CURVE_STEP = 1, CURVE_IN_USE, CURVE_HELD,
 };
-enum { WIRE_NUMBER = 0, WIRE_BYTES = 2 };
+enum { WIRE_NUMBER = 0, WIRE_BYTES = 2, VARINT_MOST = 10 };
 
 static void put_varint(buffer *b, uint64_t n) {
-  uint8_t bytes[10];
-  size_t length = 0;
+  if (!buffer_room(b, VARINT_MOST))
+    return;
+  uint8_t *at = b->at + b->size;
   for (; n >= 0x80; n >>= 7)
-    bytes[length++] = (uint8_t)n | 0x80;
-  bytes[length++] = (uint8_t)n;
-  buffer_put(b, bytes, length);
+    *at++ = (uint8_t)n | 0x80;
+  *at++ = (uint8_t)n;
+  b->size = (size_t)(at - b->at);
 }
 
 static void put_number(buffer *b, unsigned field, uint64_t n) {
@@ -86,12 +91,17 @@ static void put_message(buffer *b, unsigned field, buffer *message) {
 
 /* ---- One encoding ---- */
 
-enum { NAMES = 64, MAPPINGS_MOST = 4096 };
+enum { NAMES = 64, MAPPINGS_MOST = 4096, LOCATIONS_LEAST = 4096 };
 
 typedef struct mapped_file {
   uintptr_t start, end, offset;
   uint64_t path, build_id; /* strings */
 } mapped_file;
+
+typedef struct location {
+  uintptr_t address;
+  size_t id; /* 0: none is here */
+} location;
 
 typedef struct encoding {
   buffer *out;
@@ -104,6 +114,8 @@ typedef struct encoding {
   } names[NAMES];
   uintptr_t *address; /* of all frames, sorted, each once: its place + 1 is the id */
   size_t addresses;
+  location *locations; /* the same by hash; at most half full */
+  size_t location_room; /* a power of two */
   mapped_file *files; /* executable, in order of address; its place + 1 is the id */
   size_t file_count;
 } encoding;
@@ -169,30 +181,51 @@ static const pprof_stack *encoded_end(const pprof_source *p) {
   return encoded_first(p) + p->stacks->size / sizeof(pprof_stack);
 }
 
-static bool collect_addresses(encoding *e, const pprof_source *p, buffer *all) {
-  for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
-    buffer_put(all, s->frame, s->frame_count * sizeof *s->frame);
-  if (all->failed)
+/* Where the address is, or would be. */
+static location *location_at(const encoding *e, uintptr_t address) {
+  size_t mask = e->location_room - 1, i = address * 0x9e3779b97f4a7c15 >> 32 & mask;
+  while (e->locations[i].id && e->locations[i].address != address)
+    i = (i + 1) & mask;
+  return &e->locations[i];
+}
+
+static void number_locations(encoding *e) {
+  for (size_t i = 0; i < e->addresses; i++)
+    *location_at(e, e->address[i]) = (location){e->address[i], i + 1};
+}
+
+static bool locations_grow(encoding *e, buffer *by_hash) {
+  size_t room = e->location_room ? 2 * e->location_room : LOCATIONS_LEAST;
+  buffer_drop(by_hash);
+  if (!buffer_room(by_hash, room * sizeof *e->locations))
     return false;
-  e->address = (uintptr_t *)(void *)all->at;
-  size_t count = all->size / sizeof *e->address;
-  sort_addresses(e->address, count);
-  for (size_t i = 0; i < count; i++)
-    if (!e->addresses || e->address[i] != e->address[e->addresses - 1])
-      e->address[e->addresses++] = e->address[i];
+  e->locations = (location *)(void *)by_hash->at;
+  e->location_room = room;
+  number_locations(e);
   return true;
 }
 
-static uint64_t location_of(const encoding *e, uintptr_t address) {
-  size_t low = 0, high = e->addresses;
-  while (high - low > 1) {
-    size_t middle = (low + high) / 2;
-    if (e->address[middle] <= address)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low + 1;
+static bool collect_address(encoding *e, uintptr_t address, buffer *each, buffer *by_hash) {
+  if (2 * e->addresses >= e->location_room && !locations_grow(e, by_hash))
+    return false;
+  location *place = location_at(e, address);
+  if (place->id)
+    return true;
+  buffer_put(each, &address, sizeof address);
+  *place = (location){address, ++e->addresses};
+  e->address = (uintptr_t *)(void *)each->at;
+  return !each->failed;
+}
+
+/* Most frames are those of many stacks: only what is left is sorted. */
+static bool collect_addresses(encoding *e, const pprof_source *p, buffer *each, buffer *by_hash) {
+  for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
+    for (size_t i = 0; i < s->frame_count; i++)
+      if (!collect_address(e, s->frame[i], each, by_hash))
+        return false;
+  sort_addresses(e->address, e->addresses);
+  number_locations(e);
+  return true;
 }
 
 /* ---- Mappings ---- */
@@ -244,8 +277,15 @@ static uint64_t build_id_at(encoding *e, uintptr_t start) {
 }
 
 static bool any_address_in(const encoding *e, uintptr_t start, uintptr_t end) {
-  size_t i = location_of(e, end - 1) - 1;
-  return e->addresses && e->address[i] >= start && e->address[i] < end;
+  size_t low = 0, high = e->addresses;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (e->address[middle] < start)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < e->addresses && e->address[low] < end;
 }
 
 /* "START-END rwxp OFFSET DEVICE INODE   PATH". */
@@ -336,7 +376,7 @@ static void put_label(encoding *e, uint64_t key, const char *name, size_t most) 
 
 static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {
   for (size_t i = 0; i < s->frame_count; i++)
-    put_varint(&e->packed, location_of(e, s->frame[i]));
+    put_varint(&e->packed, location_at(e, s->frame[i])->id);
   put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
   for (size_t i = 0; i < p->type_count; i++)
     pack(e, s->value[i]);
@@ -375,12 +415,12 @@ static void put_head(encoding *e, const pprof_source *p) {
 }
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {
-  buffer maps = {0}, addresses = {0}, files = {0};
+  buffer maps = {0}, addresses = {0}, by_hash = {0}, files = {0};
   encoding e = {.out = out};
   pprof_read_maps(&maps);
   bool room = !p->stacks->failed && !maps.failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
   e.files = (mapped_file *)(void *)files.at;
-  if (room && collect_addresses(&e, p, &addresses)) {
+  if (room && collect_addresses(&e, p, &addresses, &by_hash)) {
     put_head(&e, p);
     e.thread_key = text_string(&e, "thread");
     e.heap_key = text_string(&e, "heap");
@@ -396,6 +436,7 @@ internal bool pprof_encode(const pprof_source *p, buffer *out) {
   buffer_drop(&e.packed);
   buffer_drop(&maps);
   buffer_drop(&addresses);
+  buffer_drop(&by_hash);
   buffer_drop(&files);
   return !out->failed;
 }

@@ -107,6 +107,21 @@ def test_each_call_site_is_there_once(masu, compile_program, tmp_path):
     assert set(stacks.values()) == {1}
 
 
+def test_each_of_many_addresses_is_told_apart(masu, compile_program, tmp_path):
+    """More than the table that numbers them has room for at first."""
+    count = 5000
+    functions = "".join(f"S void f{n}(void) {{ kept[{n}] = malloc(1024); }}\n" for n in range(count))
+    calls = "".join(f"f{n}();" for n in range(count))
+    text = f"#include <stdlib.h>\n#define S static __attribute__((noinline))\nstatic void *volatile kept[{count}];\n"
+    program = compile_program(f"{text}{functions}int main(void) {{ {calls} return 0; }}\n", *APART)
+    profiled(masu, tmp_path, program)
+    stacks = folded(masu, tmp_path / "it")
+    found = [frames[-1] for frames in stacks if "main" in frames]
+    assert sorted(found) == sorted(f"f{n}" for n in range(count))
+    addresses = [location.address for location in pprof.read(tmp_path / "it").location]
+    assert len(addresses) > count and len(addresses) == len(set(addresses))
+
+
 # Allocates under its first name and, some milliseconds of allocating later, under its second.
 RENAMED = r"""
 #define _GNU_SOURCE
