@@ -19,17 +19,18 @@
 enum {
   HZ_DEFAULT = 100,
   HZ_MOST = 1000,
-  CPU_BINS = 1 << 17,
-  CPU_PROBES = 256,      /* bins that are tried for a stack */
+  CPU_BINS = 1 << 13,    /* few: each page that a sample touches first is a page fault */
   CPU_THREADS = 1 << 14, /* that can have a timer at the same time */
   LOOK_MS = 200,         /* between two looks for threads */
-  LOOK_LEAST_MS = 1,     /* however many are made */
+  LOOK_LEAST_MS = 1,     /* after a thread was made: by then it may have its timer */
+  LOOK_LATEST_MS = 8,    /* if others had theirs by then */
   LATE_PERIODS = 10,     /* a thread that is so late may have lost its timer */
 };
 #define CPU_ROOM (32 * MIB)
 #define WRITER_STACK (64 * KIB)
 
 typedef struct cpu_stack {
+  struct cpu_stack *next; /* of its bin; never changes once it is there */
   uint64_t hash;
   atomic_u64 samples, ns;
   char thread[16];
@@ -46,7 +47,7 @@ typedef struct cpu_thread {
 
 /* What handlers use. All zero: empty. */
 typedef struct cpu_table {
-  atomic_word bin[CPU_BINS]; /* cpu_stack pointers */
+  _Atomic(cpu_stack *) bin[CPU_BINS];
   cpu_thread thread[CPU_THREADS];
   atomic_u64 samples, ns, stacks, lost;
   atomic_u64 used; /* of the room */
@@ -72,6 +73,7 @@ static struct {
 static atomic_u64 cpu_period; /* ns; 0: the profiler does not run */
 static atomic_u32 cpu_watched; /* masu-cpu runs or is about to */
 static atomic_u32 cpu_rung;    /* changes when it has to look */
+static atomic_u32 cpu_found;   /* threads that got their timer by a look */
 static atomic_u64 cpu_written; /* when the last file meanwhile was begun, ns */
 static atomic_u32 cpu_files;
 
@@ -102,28 +104,29 @@ static cpu_stack *stack_make(uint64_t hash, const uintptr_t *frame, size_t count
   return s;
 }
 
+static cpu_stack *stack_in(cpu_stack *s, uint64_t hash, const uintptr_t *frame, size_t count, const char *thread) {
+  while (s && (s->hash != hash || s->frame_count != count || memcmp(s->frame, frame, count * sizeof *frame) ||
+               memcmp(s->thread, thread, sizeof s->thread)))
+    s = s->next;
+  return s;
+}
+
 /* NULL: no room. What a handler made whom another was quicker than stays unused. */
 static cpu_stack *stack_find(const uintptr_t *frame, size_t count, const char *thread) {
   uint64_t hash = hash_of_sample(frame, count, thread);
-  cpu_stack *made = NULL;
-  for (size_t i = 0; i < CPU_PROBES; i++) {
-    atomic_word *bin = &cpu.table->bin[(hash + i) % CPU_BINS];
-    uintptr_t known = load_acquire(bin);
-    if (!known) {
-      made = made ? made : stack_make(hash, frame, count, thread);
-      if (!made)
-        return NULL;
-      if (cas_acq_rel(bin, &known, (uintptr_t)made)) {
-        add_relaxed(&cpu.table->stacks, 1);
-        return made;
-      }
+  _Atomic(cpu_stack *) *bin = &cpu.table->bin[hash % CPU_BINS];
+  cpu_stack *first = load_acquire(bin), *found, *made = NULL;
+  while (!(found = stack_in(first, hash, frame, count, thread))) {
+    made = made ? made : stack_make(hash, frame, count, thread);
+    if (!made)
+      return NULL;
+    made->next = first;
+    if (cas_acq_rel(bin, &first, made)) {
+      add_relaxed(&cpu.table->stacks, 1);
+      return made;
     }
-    cpu_stack *s = (cpu_stack *)known;
-    if (s->hash == hash && s->frame_count == count && !memcmp(s->frame, frame, count * sizeof *frame) &&
-        !memcmp(s->thread, thread, sizeof s->thread))
-      return s;
   }
-  return NULL;
+  return found;
 }
 
 static void count_samples(const void *context, uint64_t samples, uint64_t period) {
@@ -239,7 +242,8 @@ static bool is_lost(const cpu_thread *t, uint64_t period) {
   return due > now + period || (due + LATE_PERIODS * period < now && !os_cpu_timer_waits(t->timer, id));
 }
 
-static void see_thread(unsigned id) {
+/* True: it is one that was not known, and gets its timer. */
+static bool see_thread(unsigned id) {
   bool busy = timers_lock();
   uint64_t period = load_relaxed(&cpu_period);
   cpu_thread *t = thread_find(id);
@@ -247,11 +251,13 @@ static void see_thread(unsigned id) {
     timer_take(t);
     t = NULL;
   }
+  bool is_new = !t && period && id != cpu.watcher;
   if (t)
     t->look = cpu.look;
-  else if (period && id != cpu.watcher)
+  else if (is_new)
     timer_give(id, period);
   timers_unlock(busy);
+  return is_new;
 }
 
 /* ---- Looking for threads ---- */
@@ -268,11 +274,16 @@ static void forget_ended_threads(void) {
   timers_unlock(busy);
 }
 
+static void look_at_thread(unsigned id) {
+  if (see_thread(id))
+    add_relaxed(&cpu_found, 1);
+}
+
 static void look_at_threads(void) {
   bool busy = timers_lock();
   cpu.look++;
   timers_unlock(busy);
-  if (os_threads_each(see_thread))
+  if (os_threads_each(look_at_thread))
     forget_ended_threads();
 }
 
@@ -297,19 +308,27 @@ static void give_way(void) {
 
 static void watch_ensure(void);
 
+/* How long a look waits that somebody rang for. Threads that allocate have their timers by then: where these are
+ * all that are made, one look will do for some. */
+static unsigned look_delay(unsigned before, uint32_t found) {
+  return load_relaxed(&cpu_found) != found ? LOOK_LEAST_MS : (unsigned)min_size(2 * before, LOOK_LATEST_MS);
+}
+
 static void *watch_main(void *unused) {
   bool last;
+  unsigned delay = LOOK_LEAST_MS;
   (void)unused;
   os_thread_name("masu-cpu");
   cpu.watcher = os_thread_id();
   while (!(last = helper_is_last_thread()) && load_relaxed(&cpu_period)) {
-    uint32_t rung = load_acquire(&cpu_rung), lonely = helper_step_ms();
+    uint32_t rung = load_acquire(&cpu_rung), found = load_relaxed(&cpu_found), lonely = helper_step_ms();
     give_way();
     look_at_threads();
+    delay = look_delay(delay, found);
     if (file_is_due())
       write_cpu();
-    os_sleep_ms(LOOK_LEAST_MS);
     os_wait(&cpu_rung, rung, lonely ? lonely : LOOK_MS);
+    os_sleep_ms(delay);
   }
   store_release(&cpu_watched, 0);
   os_thread_ends();
@@ -457,16 +476,17 @@ internal size_t cpu_resident(void) {
 
 static const pprof_type cpu_types[] = {{"samples", "count"}, {"cpu", "nanoseconds"}};
 
+static void copy_stack(buffer *stacks, cpu_stack *s) {
+  pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->thread,
+                       .value = {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
+  buffer_put(stacks, &stack, sizeof stack);
+}
+
 /* Those that there are now: more may come while they are written. */
 static void copy_stacks(buffer *stacks) {
-  for (size_t i = 0; i < CPU_BINS; i++) {
-    cpu_stack *s = (cpu_stack *)load_acquire(&cpu.table->bin[i]);
-    if (!s)
-      continue;
-    pprof_stack stack = {.frame = s->frame, .frame_count = s->frame_count, .thread = s->thread,
-                         .value = {(double)load_relaxed(&s->samples), (double)load_relaxed(&s->ns)}};
-    buffer_put(stacks, &stack, sizeof stack);
-  }
+  for (size_t i = 0; i < CPU_BINS; i++)
+    for (cpu_stack *s = load_acquire(&cpu.table->bin[i]); s; s = s->next)
+      copy_stack(stacks, s);
 }
 
 static pprof_source source_make(const buffer *stacks, char *comment, size_t size) {
