@@ -100,12 +100,12 @@ static COLD void *nested_of_class(unsigned size_class) {
   return nested(has, min_size(has & -has, TABLE_MAX));
 }
 
-static inline void *malloc_refilling(size_t size, unsigned size_class) {
+static ALWAYS_INLINE void *malloc_refilling(size_t size, unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested_of_class(size_class);
   heap *h = thread_enter();
   uint64_t interval = 0;
-  if (UNLIKELY(load_relaxed(&budget_interval)) && h)
+  if (UNLIKELY(load_relaxed(&budget_interval) != 0) && LIKELY(h != NULL))
     interval = budget_due(h, size_class, class_size(size_class));
   if (UNLIKELY(interval != 0))
     return malloc_sampled(h, size, size_class, interval);

@@ -64,8 +64,9 @@ static uint64_t drawn(heap_budget *b, uint64_t interval) {
 }
 
 static void draw(heap_budget *b, unsigned class) {
-  b->drawn_for[class] = b->asked << b->doublings[class];
-  b->left[class] = drawn(b, b->drawn_for[class]);
+  budget_class *c = &b->of[class];
+  c->drawn_for = b->asked << c->doublings;
+  c->left = drawn(b, c->drawn_for);
 }
 
 /* In a slow path: takes a lock. */
@@ -84,24 +85,32 @@ static void note_widest(uint64_t interval) {
 /* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
  * known already that the next block will be looked at. */
 static void draw_anew(heap_budget *b, unsigned class, unsigned doublings) {
-  if (b->doublings[class] == doublings)
+  budget_class *c = &b->of[class];
+  if (c->doublings == doublings)
     return;
-  b->doublings[class] = (uint8_t)doublings;
+  c->doublings = (uint8_t)doublings;
   note_widest(b->asked << doublings);
-  if (class == BUDGET_LARGE || !b->held[class])
+  if (!c->held)
     draw(b, class);
+}
+
+static void forget_seen(heap_budget *b) {
+  b->looks = 0;
+  for (unsigned c = 0; c < BUDGET_COUNT; c++)
+    b->of[c].seen = 0;
 }
 
 /* Another interval was asked for. */
 static COLD NOINLINE void budget_begin(heap_budget *b, uint64_t asked) {
   b->asked = asked;
-  b->looks = 0;
   b->saved = SAVED_FIRST;
   b->paced = os_now_ns();
-  memset(b->seen, 0, sizeof b->seen);
-  memset(b->doublings, 0, sizeof b->doublings);
-  for (unsigned c = 0; c < BUDGET_COUNT && asked; c++)
-    draw(b, c);
+  forget_seen(b);
+  for (unsigned c = 0; c < BUDGET_COUNT; c++) {
+    b->of[c].doublings = 0;
+    if (asked)
+      draw(b, c);
+  }
 }
 
 static ALWAYS_INLINE bool budget_is_on(heap_budget *b) {
@@ -114,7 +123,7 @@ static ALWAYS_INLINE bool budget_is_on(heap_budget *b) {
 static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
   uint64_t sum = 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    sum += min_size(b->seen[c], most);
+    sum += min_size(b->of[c].seen, most);
   return sum;
 }
 
@@ -125,8 +134,8 @@ static void widen(heap_budget *b, uint64_t earned) {
   while (most && looks_up_to(b, most) > earned)
     most /= 2;
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
-    unsigned doublings = b->doublings[c];
-    for (uint32_t seen = b->seen[c]; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
+    unsigned doublings = b->of[c].doublings;
+    for (uint32_t seen = b->of[c].seen; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
       doublings++;
     draw_anew(b, c, doublings);
   }
@@ -138,7 +147,7 @@ static void narrow(heap_budget *b, uint64_t wanted) {
   for (uint64_t looks = b->looks; looks < wanted && halvings < DOUBLINGS_MOST; looks *= 2)
     halvings++;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    draw_anew(b, c, b->doublings[c] > halvings ? b->doublings[c] - halvings : 0);
+    draw_anew(b, c, b->of[c].doublings > halvings ? b->of[c].doublings - halvings : 0);
 }
 
 /* After each look. */
@@ -147,7 +156,7 @@ static void keep_pace(heap_budget *b, unsigned class) {
     return;
   uint64_t now = os_now_ns(), passed = now - b->paced;
   b->looks++;
-  b->seen[class]++;
+  b->of[class].seen++;
   if (b->looks < PACED_LOOKS && passed < (uint64_t)PACED_LOOKS * NS_RARE)
     return;
   uint64_t earned = passed / NS_A_LOOK, may = b->saved + earned;
@@ -156,25 +165,24 @@ static void keep_pace(heap_budget *b, unsigned class) {
     narrow(b, passed / NS_RARE);
   else
     widen(b, earned);
-  b->looks = 0;
-  memset(b->seen, 0, sizeof b->seen);
+  forget_seen(b);
   b->paced = now;
 }
 
 static NOINLINE uint64_t budget_spent(heap_budget *b, unsigned class) {
-  uint64_t interval = b->drawn_for[class];
+  uint64_t interval = b->of[class].drawn_for;
   draw(b, class);
   keep_pace(b, class);
   return interval;
 }
 
-internal uint64_t budget_due(heap *h, unsigned class, size_t size) {
+internal NOINLINE uint64_t budget_due_rarely(heap *h, unsigned class, size_t size) {
   heap_budget *b = LIKELY(h->budget != NULL) ? h->budget : budget_make(h);
   if (UNLIKELY(!b || b->quiet) || !budget_is_on(b))
     return 0;
-  if (UNLIKELY(b->left[class] < size))
+  if (b->of[class].left < size)
     return budget_spent(b, class);
-  b->left[class] -= size;
+  b->of[class].left -= size;
   return 0;
 }
 
@@ -184,34 +192,26 @@ internal bool budget_covers(heap *h, unsigned class, size_t bytes) {
     return false;
   if (!budget_is_on(b))
     return true;
-  if (b->left[class] < bytes)
+  if (b->of[class].left < bytes)
     return false;
-  b->left[class] -= bytes;
+  b->of[class].left -= bytes;
   return true;
 }
 
-static NOINLINE block *ration_some(heap_budget *b, unsigned class, block *list, uint32_t count, size_t size) {
-  uint32_t fit = (uint32_t)(b->left[class] / size);
+internal NOINLINE block *budget_ration_some(heap *h, unsigned class, block *list, uint32_t count) {
+  heap_budget *b = h->budget;
+  budget_class *c = &b->of[class];
+  size_t size = class_size(class);
+  if (!budget_is_on(b))
+    return list;
+  uint32_t fit = (uint32_t)min_size(c->left / size, count);
   block **end = &list;
   for (uint32_t i = 0; i < fit; i++)
     end = &(*end)->next;
-  b->held[class] = *end;
-  b->held_count[class] = count - fit;
-  b->left[class] -= fit * size;
+  c->held = *end;
+  c->held_count = count - fit;
+  c->left -= fit * size;
   *end = NULL;
-  return list;
-}
-
-internal block *budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
-  size_t size = class_size(class);
-  return LIKELY(budget_covers(h, class, count * size)) ? list : ration_some(h->budget, class, list, count, size);
-}
-
-internal block *budget_release(heap *h, unsigned class, uint32_t *count) {
-  block *list = h->budget->held[class];
-  *count = h->budget->held_count[class];
-  h->budget->held[class] = NULL;
-  h->budget->held_count[class] = 0;
   return list;
 }
 

@@ -547,7 +547,7 @@ internal void heap_flush(heap *h) {
 }
 
 internal size_t heap_ready(const heap *h, unsigned size_class) {
-  return chain_length(h->hot.hand[size_class]) + (h->budget ? h->budget->held_count[size_class] : 0);
+  return chain_length(h->hot.hand[size_class]) + (h->budget ? h->budget->of[size_class].held_count : 0);
 }
 
 /* ---- Accounts that end ---- */

@@ -86,12 +86,12 @@ static void hands_hold_what_is_paid_for(void **state) {
   for (int i = 0; i < TAKEN; i++) {
     if (!h->hot.hand[CLASS] && budget_due(h, CLASS, class_size(CLASS)))
       looks++;
-    uint64_t left = h->budget ? h->budget->left[CLASS] : 0;
+    uint64_t left = h->budget ? h->budget->of[CLASS].left : 0;
     taken[i] = heap_take_block(h, CLASS);
     assert_non_null(taken[i]);
-    if (h->budget->left[CLASS] != left) /* it was a refill */
-      assert_int_equal(left - h->budget->left[CLASS], length_of(h->hot.hand[CLASS]) * class_size(CLASS));
-    assert_int_equal(length_of(h->budget->held[CLASS]), h->budget->held_count[CLASS]);
+    if (h->budget->of[CLASS].left != left) /* it was a refill */
+      assert_int_equal(left - h->budget->of[CLASS].left, length_of(h->hot.hand[CLASS]) * class_size(CLASS));
+    assert_int_equal(length_of(h->budget->of[CLASS].held), h->budget->of[CLASS].held_count);
   }
   double expected = TAKEN * -expm1(-(double)class_size(CLASS) / 4096);
   assert_true(fabs(looks - expected) < 6 * sqrt(expected));
@@ -111,13 +111,13 @@ static void flush_takes_what_is_held(void **state) {
   heap_flush(h);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     assert_null(h->hot.hand[c]);
-    assert_null(h->budget->held[c]);
+    assert_null(h->budget->of[c].held);
   }
 }
 
-static uint64_t interval_now(unsigned class) { return h->budget->asked << h->budget->doublings[class]; }
+static uint64_t interval_now(unsigned class) { return h->budget->asked << h->budget->of[class].doublings; }
 
-/* Every block is larger than the interval, and 8 looks a millisecond are a thousandth of what this loop does. */
+/* Every block is larger than the interval, and 4 looks a millisecond are a thousandth of what this loop does. */
 static void looks_keep_a_pace(void **state) {
   (void)state;
   budget_start(BUDGET_INTERVAL);
@@ -146,7 +146,7 @@ static void few_looks_at_the_start(void **state) {
   budget_due(h, 3, 48);
   budget_start(BUDGET_INTERVAL);
   uint64_t start = os_now_ns(), looks = 0;
-  while (!h->budget->doublings[3])
+  while (!h->budget->of[3].doublings)
     looks += budget_due(h, 3, 64 * BUDGET_INTERVAL) != 0;
   uint64_t earned = (os_now_ns() - start) * BUDGET_LOOKS_A_MS / 1000000;
   assert_in_range(looks, FIRST, FIRST + JUDGED + earned + 1);
