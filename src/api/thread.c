@@ -29,6 +29,7 @@ thread_local_def heap_hot *thread_hot = (heap_hot *)&thread_none[0];
 thread_local_def bool thread_busy;
 thread_local_def uint8_t thread_holding;
 thread_local_def uint8_t thread_frees;
+__attribute__((unused)) thread_local_def uint8_t *thread_untimed; /* but in libmasu-record.so */
 
 static bool is_none(const heap_hot *hot) {
   return hot >= thread_none && hot <= &thread_none[THREAD_ROUNDS];
@@ -124,7 +125,7 @@ static COLD void thread_join(void) {
     return;
   thread_busy = true;
   heap *h = roster_join_again(taken);
-  counter_fence();
+  thread_moved();
   if (h)
     thread_hot = &h->hot;
   compiler_fence();
@@ -196,7 +197,7 @@ internal void thread_leave(heap *h) {
   }
   thread_busy = false;
   thread_free_deferred();
-  counter_fence(); /* last, for what others freed */
+  thread_moved(); /* last, for what others freed */
 }
 
 /* ---- Deferred frees ---- */
@@ -224,7 +225,7 @@ static COLD NOINLINE void free_all_deferred(void) {
       h->busy = false;
     thread_busy = false;
   }
-  counter_fence();
+  thread_moved();
 }
 
 internal void thread_free_deferred(void) {

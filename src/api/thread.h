@@ -37,6 +37,7 @@ thread_local_data heap_hot *thread_hot;
 thread_local_data bool thread_busy;
 thread_local_data uint8_t thread_holding; /* locks taken by thread_hold */
 thread_local_data uint8_t thread_frees; /* without a heap so far */
+thread_local_data uint8_t *thread_untimed; /* the recorder's: see thread_moved */
 
 /* The calling thread's heap or NULL. It stays the thread's until that calls what isn't masu and isn't
  * busy. */
@@ -67,8 +68,16 @@ internal heap *thread_enter_if_joined(void);
  * again, since blocks go home in batches from there. */
 internal heap *thread_enter_to_free(void);
 /* h: what entering returned. A block that another thread has freed, and the memory of one, comes to this thread in slow
- * paths only; so the recorder's clock is in order behind each (counter_fence). */
+ * paths only: so behind each it has moved. */
 internal void thread_leave(heap *h);
+
+/* What the thread is given from now on others may have had. The recorder in libmasu-record.so looks at the clock
+ * next time (observe/record.c, "Time"). */
+static ALWAYS_INLINE void thread_moved(void) {
+#ifdef MASU_RECORD
+  thread_untimed = NULL;
+#endif
+}
 
 /* A block that could not be freed because the thread was busy. Any thread. */
 internal void thread_defer_free(void *p);

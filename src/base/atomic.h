@@ -71,14 +71,6 @@ static inline bool count_down_release(atomic_u32 *p) {
 #endif
 }
 
-/* What this thread has read from memory so far comes before what it reads of the processor's counter from now on.
- * Only libmasu-record.so has it, which sorts the calls of all threads by that counter (observe/ticks.h). */
-static ALWAYS_INLINE void counter_fence(void) {
-#if defined(MASU_RECORD) && defined(__x86_64__)
-  __builtin_ia32_lfence();
-#endif
-}
-
 /* Orders this thread against a signal handler that runs on it, and against the
  * snapshot that fork takes of it; costs no instruction. */
 static inline void compiler_fence(void) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/fast.h"
 #include "api/thread.h"
 #include "base/bits.h"
 #include "masu.h"
@@ -61,22 +62,36 @@ static bool has_end_key;
 
 /* ---- Time ----
  *
- * Where a block goes from thread to thread, its records have to be in order of time, and order takes longer than the
- * rest of a record. In a process of one thread it is no question. Else there are cheaper ways to be sure of it where
- * all that was done with the block before was done by this thread, or was known to it behind a slow path (thread_leave):
+ * To read the clock takes longer than the rest of a record, and in order, after all that the thread has read from
+ * memory, longer still. So most records bear the time of the thread's last reading: too early, never too late. Where a
+ * block goes from thread to thread, its records have to be in order of time all the same. A record may be too early if
+ * all that was done with the block before was done by this thread, whose records are in order anyway, or before its
+ * last reading:
  *
- *     a block that is given out     comes from this thread, or in a slow path; a signal handler's
- *                                   that interrupted masu from anywhere
- *     a block that is freed         if its slab is the thread's, so was the call that gave it out: or that of one
- *                                   which had the heap before. But another may have resized it where it lies */
+ *     a block that is given out     was freed by this thread, or came in a slow path, or with the heap. Both say so
+ *                                   (thread_moved), and the next record reads. A signal handler that interrupts
+ *                                   one has not been told yet: it always reads
+ *     a block that is freed         if its slab is the thread's, so was the call that gave it out, or that of one
+ *                                   which had the heap before. Else it reads. But another may have resized it
+ *                                   where it lies: once that has happened, each release of the process reads
+ *     either                        may have been a signal handler's, in the middle of a record: those have blocks
+ *                                   of their own. They always read, and so does the thread's next record
+ *
+ * What others do after a record is later than its true time, so later than an earlier one.
+ *
+ * In a process of one thread order is no question. So that times say something, a thread reads again after UNTIMED
+ * bytes of records, and with each record where those took UNTIMED_NS: then a reading is little beside the rest. */
+
+enum { PLAIN_MOST = 64 /* bytes of a record without frames */, UNTIMED = 48, UNTIMED_NS = 2000 };
 
 static ALWAYS_INLINE bool has_threads(void) { return load_relaxed(&here->threads) > 1; }
 static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(has_threads()); }
 
 static ALWAYS_INLINE bool is_own(const void *p) { return map_entry_tag(map_get(p)) == thread_hot->tag; }
-static ALWAYS_INLINE uint64_t now_taken(void) { return ticks_now_ns(UNLIKELY(thread_busy)); }
-static ALWAYS_INLINE uint64_t now_given(const void *p) {
-  return ticks_now_ns(has_threads() && (!is_own(p) || UNLIKELY(load_acquire(&here->resized))));
+
+/* A release needs its true time. */
+static ALWAYS_INLINE bool is_timed(const void *p) {
+  return has_threads() && (!is_own(p) || UNLIKELY(load_acquire(&here->resized)));
 }
 
 /* Large blocks are no thread's. */
@@ -145,6 +160,7 @@ static void close_block(writer *w) {
   os_unmap(w->block, w->size);
   w->block = NULL;
   w->at = w->end = NULL;
+  thread_moved();
 }
 
 /* Blocks of a thread grow, since most threads say little. Each is of whole pages of the
@@ -157,8 +173,8 @@ static uint32_t pages_of(uint32_t blocks) {
 /* The system knows the peak itself: so it is enough to ask now and then; it writes all that it knows of the process. */
 static void note_peak_resident(void) { store_relaxed(&here->head->peak_resident, os_peak_resident()); }
 
-/* Its first record may be of an earlier moment than now: `since`. No block begins before the end of the one before. */
-static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
+/* No block begins before the end of the one before. */
+static COLD bool open_block(writer *w, unsigned level) {
   uint32_t pages = pages_of(w->blocks);
   uint32_t page = add_relaxed(&here->head->pages, pages);
   int why = 0;
@@ -171,7 +187,7 @@ static COLD bool open_block(writer *w, unsigned level, uint64_t since) {
   os_populate(b, (size_t)pages * TRACE_PAGE); /* else each page is a fault */
   if (w->blocks % PEAK_EVERY == 0)
     note_peak_resident();
-  w->state = (trace_state){.time = max_size(since ? since : record_now(), w->state.time)};
+  w->state = (trace_state){.time = max_size(record_now(), w->state.time)};
   b->page = page;
   b->pages = pages;
   b->thread = mine.number;
@@ -196,7 +212,7 @@ static void join_thread(uint32_t process) {
     pthread_setspecific(end_key, &mine); /* may allocate, which is recorded as the release will be */
 }
 
-static bool begin_anew(writer *w, unsigned level, uint64_t since) {
+static bool begin_anew(writer *w, unsigned level) {
   uint32_t process = load_acquire(&here->id);
   if (!process && !(join_process() && (process = load_acquire(&here->id))))
     return false;
@@ -207,21 +223,23 @@ static bool begin_anew(writer *w, unsigned level, uint64_t since) {
   if (w->process != process)
     *w = (writer){.process = process}; /* the parent's block stays as it is */
   close_block(w);
-  return open_block(w, level, since);
+  return open_block(w, level);
 }
 
-static COLD bool renew(writer *w, unsigned level, uint64_t since) {
+static COLD bool renew(writer *w, unsigned level) {
   int saved = errno;
-  bool done = begin_anew(w, level, since);
+  bool done = begin_anew(w, level);
   errno = saved;
   return done;
 }
 
 /* ---- Records ---- */
 
-/* A place to write a record of at most `room` bytes to, on this level, of the time `since` (0: now); NULL:
- * not recorded. */
-static ALWAYS_INLINE writer *record_at(unsigned level, size_t room, uint64_t since) {
+/* A place to write a record of at most `room` bytes to; NULL: not recorded. */
+static writer *record_begin(size_t room) {
+  unsigned level = mine.depth;
+  if (UNLIKELY(!here))
+    return NULL;
   if (UNLIKELY(level >= LEVELS)) {
     if (here->head)
       add_relaxed(&here->head->dropped, 1);
@@ -230,9 +248,11 @@ static ALWAYS_INLINE writer *record_at(unsigned level, size_t room, uint64_t sin
   }
   mine.depth = level + 1;
   compiler_fence();
+  if (level)
+    thread_moved();
   writer *w = &mine.level[level];
-  if (UNLIKELY(w->process != load_relaxed(&here->id) || (size_t)(w->end - w->at) < room) &&
-      !renew(w, level, since)) {
+  bool has_room = w->process == load_relaxed(&here->id) && (size_t)(w->end - w->at) >= room;
+  if (!has_room && !renew(w, level)) {
     compiler_fence();
     mine.depth = level;
     return NULL;
@@ -240,8 +260,32 @@ static ALWAYS_INLINE writer *record_at(unsigned level, size_t room, uint64_t sin
   return w;
 }
 
-static ALWAYS_INLINE writer *record_begin(size_t room) {
-  return UNLIKELY(!here) ? NULL : record_at(mine.depth, room, 0);
+/* The same for a plain record that can do with the time of the one before; NULL: record_begin knows more. A signal
+ * handler that comes before the depth is set may use up the room. */
+static ALWAYS_INLINE writer *record_begin_along(void) {
+  writer *w = &mine.level[0];
+  if (UNLIKELY(mine.depth))
+    return NULL;
+  mine.depth = 1;
+  compiler_fence();
+  if (LIKELY(w->at < thread_untimed && !thread_busy && w->process == load_relaxed(&here->id)))
+    return w;
+  mine.depth = 0;
+  return NULL;
+}
+
+/* The time of a plain record, which others may go along with. The place up to which they may is said before the clock
+ * is read: a signal handler that comes later and takes that back is not overruled. */
+static uint64_t record_time(const writer *w) {
+  if (w == &mine.level[0] && !with_stacks) {
+    uint8_t *full = w->end - PLAIN_MOST + 1;
+    thread_untimed = w->at + UNTIMED < full ? w->at + UNTIMED : full;
+    compiler_fence();
+  }
+  uint64_t now = record_now();
+  if (now > w->state.time + UNTIMED_NS)
+    thread_moved();
+  return now;
 }
 
 static ALWAYS_INLINE void record_commit(writer *w, uint8_t *at) {
@@ -250,8 +294,6 @@ static ALWAYS_INLINE void record_commit(writer *w, uint8_t *at) {
   compiler_fence();
   mine.depth--;
 }
-
-enum { PLAIN_MOST = 64 }; /* bytes of a record without frames */
 
 /* ---- Call stacks ---- */
 
@@ -308,41 +350,52 @@ static uint8_t align_log2(size_t align) {
   return (uint8_t)(power ? __builtin_ctzl(power) : 0);
 }
 
-static NOINLINE void write_taken(trace_kind kind, size_t align, size_t size, const void *p) {
-  uint32_t stack = stack_here();
-  writer *w = record_begin(PLAIN_MOST);
-  if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, now_taken(), stack);
-    if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
-      *at++ = align_log2(align);
-    at = trace_put_number(at, size);
-    record_commit(w, trace_put_address(at, &w->state, (uintptr_t)p));
-  }
+static ALWAYS_INLINE void put_taken(writer *w, uint64_t time, uint32_t stack, trace_kind kind, size_t align,
+                                    size_t size, const void *p) {
+  uint8_t *at = trace_put_head(w->at, &w->state, kind, time, stack);
+  if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
+    *at++ = align_log2(align);
+  at = trace_put_number(at, size);
+  record_commit(w, trace_put_address(at, &w->state, (uintptr_t)p));
 }
 
-static NOINLINE void write_given(trace_kind kind, size_t size, const void *p) {
+static NOINLINE void write_taken_timed(trace_kind kind, size_t align, size_t size, const void *p) {
   uint32_t stack = stack_here();
   writer *w = record_begin(PLAIN_MOST);
-  if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, now_given(p), stack);
-    at = trace_put_address(at, &w->state, (uintptr_t)p);
-    if (kind == TRACE_FREE_SIZED || kind == TRACE_DELETE_SIZED)
-      at = trace_put_number(at, size);
-    record_commit(w, at);
-  }
+  if (w)
+    put_taken(w, record_time(w), stack, kind, align, size, p);
 }
 
-static NOINLINE void write_resized(unsigned level, uint32_t stack, uintptr_t old, size_t size, const void *p,
-                                   uint64_t called) {
-  writer *w = record_at(level, PLAIN_MOST, called);
-  if (w) {
-    uint64_t returned = record_now(), took = returned > called ? returned - called : 0;
-    uint8_t *at = trace_put_head(w->at, &w->state, TRACE_REALLOC, called, stack);
-    at = trace_put_address(at, &w->state, old);
+static ALWAYS_INLINE void write_taken(trace_kind kind, size_t align, size_t size, const void *p) {
+  writer *w = record_begin_along();
+  if (LIKELY(w != NULL))
+    put_taken(w, w->state.time, 0, kind, align, size, p);
+  else
+    write_taken_timed(kind, align, size, p);
+}
+
+static ALWAYS_INLINE void put_given(writer *w, uint64_t time, uint32_t stack, trace_kind kind, size_t size,
+                                    const void *p) {
+  uint8_t *at = trace_put_head(w->at, &w->state, kind, time, stack);
+  at = trace_put_address(at, &w->state, (uintptr_t)p);
+  if (kind == TRACE_FREE_SIZED || kind == TRACE_DELETE_SIZED)
     at = trace_put_number(at, size);
-    at = trace_put_address(at, &w->state, (uintptr_t)p);
-    record_commit(w, trace_put_number(at, took));
-  }
+  record_commit(w, at);
+}
+
+static NOINLINE void write_given_timed(trace_kind kind, size_t size, const void *p) {
+  uint32_t stack = stack_here();
+  writer *w = record_begin(PLAIN_MOST);
+  if (w)
+    put_given(w, record_time(w), stack, kind, size, p);
+}
+
+static ALWAYS_INLINE void write_given(trace_kind kind, size_t size, const void *p) {
+  writer *w = UNLIKELY(!here) || is_timed(p) ? NULL : record_begin_along();
+  if (LIKELY(w != NULL))
+    put_given(w, w->state.time, 0, kind, size, p);
+  else
+    write_given_timed(kind, size, p);
 }
 
 static void write_thread(trace_kind kind, uint32_t number) {
@@ -358,7 +411,7 @@ static void write_thread(trace_kind kind, uint32_t number) {
 /* ---- The calls ---- */
 
 internal void *recorded_malloc(size_t size) {
-  void *p = masu_malloc(size);
+  void *p = malloc_fast(size);
   write_taken(TRACE_MALLOC, 0, size, p);
   return p;
 }
@@ -372,22 +425,43 @@ internal void *recorded_calloc(size_t count, size_t size) {
   return p;
 }
 
+/* What is copied takes no time to speak of; nor does the rest, if the thread has not moved. */
+enum { COPIED_MOST = 1024 };
+
 /* A signal handler that comes before the record is written has a level of its own until then: the record's time
  * is that of the call, and the handler may get the memory that the call gave back. */
-internal void *recorded_realloc(void *p, size_t size) {
-  if (UNLIKELY(!here))
-    return masu_realloc(p, size);
-  uint32_t stack = stack_here();
-  unsigned level = mine.depth;
-  mine.depth = level + 1;
-  compiler_fence();
-  uint64_t called = record_now();
+static ALWAYS_INLINE void *resize(writer *w, uint64_t called, uint32_t stack, void *p, size_t size) {
   uintptr_t old = (uintptr_t)p;
-  note_resized(p);
   void *q = masu_realloc(p, size);
   compiler_fence();
-  write_resized(level, stack, old, size, q, called);
+  uint64_t took = 0;
+  if (size > COPIED_MOST || UNLIKELY(!thread_untimed)) {
+    uint64_t returned = record_now();
+    took = returned > called ? returned - called : 0;
+  }
+  if (UNLIKELY(took > UNTIMED_NS))
+    thread_moved(); /* too late by now to go along */
+  uint8_t *at = trace_put_head(w->at, &w->state, TRACE_REALLOC, called, stack);
+  at = trace_put_address(at, &w->state, old);
+  at = trace_put_number(at, size);
+  at = trace_put_address(at, &w->state, (uintptr_t)q);
+  record_commit(w, trace_put_number(at, took));
   return q;
+}
+
+static NOINLINE void *realloc_timed(void *p, size_t size) {
+  uint32_t stack = stack_here();
+  writer *w = record_begin(PLAIN_MOST);
+  if (!w)
+    return masu_realloc(p, size);
+  uint64_t called = record_time(w);
+  note_resized(p);
+  return resize(w, called, stack, p, size);
+}
+
+internal void *recorded_realloc(void *p, size_t size) {
+  writer *w = UNLIKELY(!here) || size > COPIED_MOST || (p && is_timed(p)) ? NULL : record_begin_along();
+  return LIKELY(w != NULL) ? resize(w, w->state.time, 0, p, size) : realloc_timed(p, size);
 }
 
 internal void *recorded_reallocarray(void *p, size_t count, size_t size) {
@@ -434,7 +508,7 @@ internal void *recorded_pvalloc(size_t size) {
 internal void recorded_free(void *p) {
   if (p)
     write_given(TRACE_FREE, 0, p);
-  masu_free(p);
+  free_fast(p);
 }
 
 internal void recorded_free_sized(void *p, size_t size) {
@@ -450,7 +524,7 @@ internal void recorded_free_aligned_sized(void *p, size_t alignment, size_t size
 }
 
 internal void *recorded_new(size_t size) {
-  void *p = masu_malloc(size);
+  void *p = malloc_fast(size);
   write_taken(TRACE_NEW, 0, size, p);
   return p;
 }
@@ -464,14 +538,14 @@ internal void *recorded_new_aligned(size_t alignment, size_t size) {
 internal void recorded_delete(void *p) {
   if (p)
     write_given(TRACE_DELETE, 0, p);
-  masu_free(p);
+  free_fast(p);
 }
 
 internal void recorded_delete_sized(void *p, size_t alignment, size_t size) {
   (void)alignment;
   if (p)
     write_given(TRACE_DELETE_SIZED, size, p);
-  masu_free(p);
+  free_fast(p);
 }
 
 /* ---- Threads ---- */
@@ -557,16 +631,16 @@ static void thread_ends(void *unused) {
 
 /* ---- Start and end ---- */
 
-/* So many nanoseconds for one record, clock and all. */
+/* So many nanoseconds for one record, with its share of the clock. */
 static uint32_t measure_cost(void) {
-  enum { ROUNDS = 5, RECORDS = 200 };
+  enum { ROUNDS = 5, RECORDS = 200, TIMED = 8 /* one in so many */ };
   uint8_t space[PLAIN_MOST];
   uint64_t best = UINT64_MAX;
   for (int round = 0; round < ROUNDS; round++) {
-    trace_state s = {ticks_now_ns(false), 0};
-    uint64_t from = s.time;
+    uint64_t from = ticks_now_ns(false);
+    trace_state s = {from, 0};
     for (uint64_t i = 0; i < RECORDS; i++) {
-      uint8_t *at = trace_put_head(space, &s, TRACE_MALLOC, ticks_now_ns(false), 0);
+      uint8_t *at = trace_put_head(space, &s, TRACE_MALLOC, i % TIMED ? s.time : ticks_now_ns(false), 0);
       at = trace_put_number(at, i);
       trace_put_address(at, &s, 4096 * i);
       __asm__ volatile("" : : "r"(space) : "memory");

@@ -28,7 +28,7 @@ static ALWAYS_INLINE uint64_t ticks_now_ns(bool in_order) {
   __extension__ typedef unsigned __int128 wide;
   if (LIKELY(ticks_scale.ns_per_tick != 0)) {
     if (in_order)
-      counter_fence();
+      __builtin_ia32_lfence();
     uint64_t passed = __builtin_ia32_rdtsc() - ticks_scale.ticks;
     return ticks_scale.ns + (uint64_t)((wide)passed * ticks_scale.ns_per_tick >> 32);
   }
