@@ -117,7 +117,7 @@ class Runner:
                 result.drop(length, contender.name, str(problem))
             else:
                 if number >= 0:
-                    result.add(length, contender.name, done.seconds, done.peak_kib)
+                    result.add(length, contender.name, done)
 
     def _once(self, program: Program, length: str, contender: Contender) -> running.Run:
         words = program.words(length)

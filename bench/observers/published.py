@@ -44,7 +44,7 @@ def _put(before: str, begin: str, text_: str) -> str:
 
 
 def text(content: dict) -> str:
-    parts = [_machine(content), _limits(content), _sums(content), _samplers(content), _sites(content), _calls(content), _missing(content)]
+    parts = [_machine(content), _limits(content), _sums(content), _recorded(content), _samplers(content), _sites(content), _calls(content), _missing(content)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -121,6 +121,13 @@ def _sums(content: dict) -> str:
     return _table(
         ("observer", "beside", "time where little else is done: mean; worst", "time of other programs: mean; worst",
          "peak memory: means; most added"), lines)  # fmt: skip
+
+
+def _recorded(content: dict) -> str:
+    """A run of before has none."""
+    rows = [row for row in content["rows"] if "time_whole" in row]
+    lines = [(f"`{row['program']}`", _ratio(row["time"]), _ratio(row["time_whole"])) for row in rows]
+    return _table(("masu record, 95 % interval", "the program", "the whole command"), lines) if lines else ""
 
 
 def _samplers(content: dict) -> str:

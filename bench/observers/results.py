@@ -9,27 +9,30 @@ from dataclasses import dataclass, field
 from masu.measuring import statistics
 
 from observers.contenders import Contender
+from observers.running import Run
 
 HELD, BROKEN, OPEN = "held", "broken", "not clear"
 
 
 @dataclass
 class Measured:
-    """A program: by input (Contender.input) and contender the rounds' seconds and KiB; or why there are none."""
+    """A program: by input (Contender.input) and contender the rounds' seconds and KiB; or why there are none. `whole`: the
+    seconds of the whole command."""
 
     program: str
     allocates: bool
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     kib: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    whole: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
-    def add(self, length: str, name: str, seconds: float, kib: float) -> None:
-        self.seconds.setdefault(length, {}).setdefault(name, []).append(seconds)
-        self.kib.setdefault(length, {}).setdefault(name, []).append(kib)
+    def add(self, length: str, name: str, run: Run) -> None:
+        for values, figure in ((self.seconds, run.seconds), (self.whole, run.whole), (self.kib, run.peak_kib)):
+            values.setdefault(length, {}).setdefault(name, []).append(figure)
 
     def drop(self, length: str, name: str, why: str) -> None:
         self.missing[name] = why
-        for values in (self.seconds, self.kib):
+        for values in (self.seconds, self.whole, self.kib):
             values.get(length, {}).pop(name, None)
 
 
@@ -60,6 +63,7 @@ def _row(one: Measured, contender: Contender) -> dict:
         "kib": statistics.estimate(kib[:count]).median,
         "kib_without": statistics.estimate(base_kib[:count]).median,
         "time": _interval(times),
+        **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
         **({"limit": limit, "verdict": verdict(times, limit)} if limit else {}),
     }

@@ -13,16 +13,19 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from masu.messages import CANNOT_EXECUTE, Problem
 from masu.program import NotRunnable, execute
 from masu.signals import passed_on
-from masu.trace import BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
+from masu.trace import BLOCK_HEAD, BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
 
 POLL_S = 0.05
+FRAME_PAGES, BLOCK_MOST = (1 << 20) // PAGE, 16
+MOST_WAITING = 256 << 20
+"""Bytes that may wait for an idle processor."""
 PUNCH_HOLE = 3
 """FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE"""
 PR_SET_CHILD_SUBREAPER = 36
@@ -54,19 +57,53 @@ class Collector:
         self.spools: dict[Path, Spool] = {}
         self.numbers = itertools.count()
         self.processes = 0
+        self.room = memoryview(bytearray((FRAME_PAGES + BLOCK_MOST) * PAGE))
+        self.lock, self.hurry = threading.Lock(), False
+        self.failed: OSError | None = None
 
     def collect(self, last: bool = False) -> None:
         """last: nobody writes any more, so also what is not full."""
+        self.hurry = True
+        with self.lock:
+            self.hurry = False
+            self._checked(last)
+
+    def idle(self) -> None:
+        """The same, but gives way: what is not done waits for the next time."""
+        with self.lock:
+            self._checked(False)
+
+    def waiting(self) -> int:
+        """Bytes on the disk."""
+        found = 0
+        for path in self.folder.glob("*.spool"):
+            with contextlib.suppress(FileNotFoundError):  # taken up whole
+                found += path.stat().st_blocks * 512
+        return found
+
+    def check(self) -> None:
+        if self.failed:
+            raise self.failed
+
+    def _checked(self, last: bool) -> None:
+        """Once it has failed nothing is added: the last frame may not be whole."""
+        self.check()
+        try:
+            self._collect(last)
+        except OSError as error:
+            self.failed = error
+            raise
+
+    def _collect(self, last: bool) -> None:
         for path in sorted(self.folder.glob("*.spool")):
             if path not in self.spools:
                 self.spools[path] = Spool(path, next(self.numbers))
             spool = self.spools[path]
             over = last or _is_over(spool)  # before it is read: then that was all
-            with path.open("r+b") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size >= PAGE:
-                    with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
-                        self._take(spool, file.fileno(), data, over)
+            with path.open("r+b", buffering=0) as file:
+                self._take(spool, file.fileno(), over)
+            if self.hurry:
+                return
             if over:
                 self._maps(spool)
             if over and not last:  # a build has thousands: those that have ended are not looked at again
@@ -74,28 +111,29 @@ class Collector:
                 path.unlink()
                 path.with_suffix(".maps").unlink(missing_ok=True)
 
-    def _take(self, spool: Spool, file: int, data: mmap.mmap, last: bool) -> None:
-        head = ProcessHead.parse(data[:PAGE])
+    def _take(self, spool: Spool, file: int, last: bool) -> None:
+        size = os.fstat(file).st_size // PAGE
+        first = os.pread(file, PAGE, 0)
+        head = ProcessHead.parse(first)
         if not head:
             return
         self.processes += spool.head is None
         stopped = head.stopped and not (spool.head and spool.head.stopped)
         if spool.head is None or last:
-            self.writer.frame(PROCESS, spool.number, data[:PAGE])
+            self.writer.frame(PROCESS, spool.number, first)
         spool.head = head
-        pages = min(head.pages, len(data) // PAGE)
-        parts: list[bytes] = []
+        pages = min(head.pages, size)
         taken: list[tuple[int, int]] = []
         waiting = []
         for page in spool.open:
-            block = BlockHead.parse(data, page * PAGE)
+            block = _block(file, page)
             (taken if block and (last or block.state == FULL) else waiting).append((page, block.pages if block else 1))
         spool.open = [page for page, _ in waiting]
         while spool.at < pages:
-            block = BlockHead.parse(data, spool.at * PAGE)
+            block = _block(file, spool.at)
             if block is None and not last:
                 break  # claimed, and not begun
-            if block and spool.at + block.pages <= len(data) // PAGE:
+            if block and spool.at + block.pages <= size:
                 if last or block.state == FULL:
                     taken.append((spool.at, block.pages))
                 else:
@@ -105,28 +143,56 @@ class Collector:
                 break
             else:
                 spool.at += 1
-        for page, count in taken:
-            parts.append(data[page * PAGE : (page + count) * PAGE])
-            if sum(map(len, parts)) >= 1 << 20:
-                self._write(spool, parts)
-        self._write(spool, parts)
         if taken and head.stacks and not last:
             spool.maps = _maps_of(head.process) or spool.maps
-        for page, count in taken if not last else ():  # some may still write, after Ctrl-C
-            _libc.fallocate(file, PUNCH_HOLE, ctypes.c_long(page * PAGE), ctypes.c_long(count * PAGE))
+        for frame in _frames(taken):
+            if self.hurry:
+                spool.open += [page for page, _ in frame]
+                continue
+            self.writer.frame(BLOCKS, spool.number, self._read(file, frame))
+            for page, count in _joined(frame) if not last else ():  # some may still write, after Ctrl-C
+                _libc.fallocate(file, PUNCH_HOLE, ctypes.c_long(page * PAGE), ctypes.c_long(count * PAGE))
         if stopped:  # and what was recorded by then has found its place
             self.stopped(head.process, head.stopped)
 
-    def _write(self, spool: Spool, parts: list[bytes]) -> None:
-        if parts:
-            self.writer.frame(BLOCKS, spool.number, b"".join(parts))
-            parts.clear()
+    def _read(self, file: int, frame: list[tuple[int, int]]) -> memoryview:
+        at = 0
+        for page, pages in _joined(frame):
+            at += os.preadv(file, [self.room[at : at + pages * PAGE]], page * PAGE)
+        return self.room[:at]
 
     def _maps(self, spool: Spool) -> None:
         file = spool.path.with_suffix(".maps")
         maps = file.read_bytes() if file.exists() else spool.maps
         if maps and spool.head:
             self.writer.frame(MAPS, spool.number, maps)
+
+
+def _block(file: int, page: int) -> BlockHead | None:
+    return BlockHead.parse(os.pread(file, BLOCK_HEAD.size, page * PAGE), 0)
+
+
+def _frames(blocks: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Blocks, as first page and pages, for each frame: one ends with the block that brings it to FRAME_PAGES."""
+    frame: list[tuple[int, int]] = []
+    for block in blocks:
+        frame.append(block)
+        if sum(pages for _, pages in frame) >= FRAME_PAGES:
+            yield frame
+            frame = []
+    if frame:
+        yield frame
+
+
+def _joined(blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where one goes on from the one before, they are one."""
+    found: list[tuple[int, int]] = []
+    for page, pages in blocks:
+        if found and sum(found[-1]) == page:
+            found[-1] = (found[-1][0], found[-1][1] + pages)
+        else:
+            found.append((page, pages))
+    return found
 
 
 def _is_over(spool: Spool) -> bool:
@@ -182,6 +248,22 @@ class End(threading.Thread):
         self.at = time.monotonic()
 
 
+class Idler(threading.Thread):
+    """Collects while the program runs, where nobody else wants the processor: the program and those who talk to it
+    come first."""
+
+    def __init__(self, collector: Collector):
+        super().__init__(daemon=True)
+        self.collector, self.over = collector, threading.Event()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # of this thread
+        with contextlib.suppress(OSError):  # the collector knows
+            while not self.over.wait(POLL_S):
+                self.collector.idle()
+
+
 @dataclass(frozen=True)
 class Recorded:
     status: int
@@ -231,11 +313,17 @@ def record(
             collector = Collector(spool, Writer(output), stopped)
             end = End(program)
             end.start()
+            idler = Idler(collector)
+            idler.start()
             while end.is_alive():
-                collector.collect()
+                collector.check()
                 _reap(program.pid)
+                if collector.waiting() > MOST_WAITING:
+                    collector.collect()
                 end.join(POLL_S)
+            idler.over.set()
             collector.collect()
+            idler.join()
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
             collector.writer.end({"processes": collector.processes, "status": program.returncode, "seconds": end.at - began})

@@ -96,13 +96,13 @@ class BlockHead:
 class Writer:
     """Writes a trace file, frame by frame."""
 
-    def __init__(self, path: Path, level: int = 3):
+    def __init__(self, path: Path, level: int = 1):
         # Without a buffer: what a full disk has refused is not written once more when the file is closed.
         self.file = path.open("wb", buffering=0)
         self._write(HEADER.pack(MAGIC, VERSION, 0))
         self.compressor = zstandard.ZstdCompressor(level=level)
 
-    def frame(self, kind: int, process: int, data: bytes) -> None:
+    def frame(self, kind: int, process: int, data: bytes | memoryview) -> None:
         stored = self.compressor.compress(data)
         head = FRAME.pack(FRAME_MAGIC, kind, process, len(data), len(stored), zlib.crc32(stored))
         self._write(head + stored)

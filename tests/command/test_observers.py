@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("scipy")
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from observers import calls, compare, contenders, published, results, sites, soak, tables  # noqa: E402
+from observers import calls, compare, contenders, published, results, running, sites, soak, tables  # noqa: E402
 from observers.contenders import Contender  # noqa: E402
 from observers.programs import Program  # noqa: E402
 from observers.results import Measured  # noqa: E402
@@ -199,12 +200,38 @@ def test_the_recorder_has_rounds_of_its_own(tmp_path):
     assert rows["sampler"]["input"] == "long" and rows["tool"]["rounds"] == 3
 
 
+RECORDS = """
+import sys
+from pathlib import Path
+from masu.trace import PAGE, PROCESS, PROCESS_HEAD, PROCESS_MAGIC, VERSION, Writer
+writer = Writer(Path(sys.argv[1]))
+writer.frame(PROCESS, 0, PROCESS_HEAD.pack(PROCESS_MAGIC, VERSION, PAGE, *[0] * 11).ljust(PAGE, bytes(1)))
+writer.end(dict(seconds=0.001))
+"""
+
+
+def test_the_recorders_time_is_the_programs_own(tmp_path):
+    recorder = Contender("recorder", "system", prefix=(sys.executable, "-c", RECORDS, "{folder}/it.trace"), writes="*.trace",
+                         samples=False, records=True)  # fmt: skip
+    done = running.run(("true",), recorder, tmp_path)
+    assert done.seconds == 0.001 and done.whole > 0.001
+    plain = running.run(("true",), Contender("system"), tmp_path)
+    assert plain.seconds == plain.whole
+    measured = Measured("p", False)
+    for _ in range(5):
+        measured.add("recorded", "recorder", replace(done, seconds=2.0, whole=3.0))
+        measured.add("recorded", "system", replace(plain, seconds=1.0, whole=1.0))
+    (row,) = results.rows([measured], [Contender("system"), recorder])
+    assert row["time"][0] == 2.0 and row["time_whole"][0] == 3.0
+
+
 def test_sums_and_the_page():
     rows = results.rows(
         [of("a", True, [1.0] * 5, [1.0] * 5), of("b", True, [1.21] * 5, [1.0] * 5), of("c", False, [1.0] * 5, [1.0] * 5)],
         [Contender("masu"), HEAP],
     )
     rows.append({"program": "c", "allocates": False, "observer": "other", "missing": "is not installed"})
+    rows[0]["time_whole"] = [1.5, 1.4, 1.6]
     sums = results.sums(rows)
     both = next(one for one in sums if one["allocates"] and one["observer"] == "masu heap")
     assert both["time"] == pytest.approx(1.1) and (both["time_worst"], both["time_worst_program"]) == (1.21, "b")
@@ -228,6 +255,7 @@ def test_sums_and_the_page():
     assert "| masu heap: heap profile | masu | 1.100; 1.210 b | 1.000; 1.000 c |" in page
     assert "| masu heap | 1 of 2 | `f` 60%, `g` 21% |\n| other | y |  |" in page and "in use, beside those of heaptrack." in page
     assert "| `b` | 1.210, 1.210 – 1.210 |" in page and "| masu heap | 2 of 2 | `g`, `f` |" in page
+    assert "| `a` | 1.000, 1.000 – 1.000 | 1.500, 1.400 – 1.600 |" in page
     assert "- other: is not installed" in page
     assert published.page(page, content, None) == page
     growth = {"level": 2048, "growth": 10, "low": -1024, "high": 1024, "limit": 100, "days": 12, "verdict": "steady"}
