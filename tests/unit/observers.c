@@ -80,11 +80,16 @@ static atomic_u32 starting;
 
 /* From when the page gets its memory until its file is removed, as no thread could be made, nobody else may be there. */
 static long count_who_starts(long number, const long *arguments) {
-  if (number == SYS_fallocate) {
+  if (number == SYS_pwritev) {
+    if (!starts_live) {
+      REQUIRE(add_relaxed(&starting, 1) == 0);
+      add_relaxed(&asked, 1);
+    }
     starts_live = true;
-    REQUIRE(add_relaxed(&starting, 1) == 0);
-    add_relaxed(&asked, 1);
-    return ftruncate((int)arguments[0], arguments[2] + arguments[3]) == 0 ? 0 : -errno;
+    long size = 0;
+    for (long i = 0; i < arguments[2]; i++)
+      size += (long)((const struct iovec *)arguments[1])[i].iov_len;
+    return ftruncate((int)arguments[0], arguments[3] + size) == 0 ? size : -errno;
   }
   if (starts_live)
     sub_relaxed(&starting, 1);
@@ -120,7 +125,7 @@ static void start_it_twice(void) {
   alarm(60);
   const uint64_t off = 0;
   masu_ctl("helper", NULL, &off);
-  trap_calls(SYS_fallocate, SYS_unlinkat, count_who_starts);
+  trap_calls(SYS_pwritev, SYS_unlinkat, count_who_starts);
   for (int i = 0; i < 2; i++)
     REQUIRE(pthread_create(&other[i], NULL, starts_in_vain, NULL) == 0);
   for (int i = 0; i < 2; i++)
