@@ -8,8 +8,8 @@
  *   by amount, in programs where nothing ticks while they sleep: what is idle
  *     beyond a cap is purged as memory is freed.
  * Both learn by regret. A slice that is needed again soon after it was purged was
- * purged in vain; so many bytes more are kept from then on. Every second halves what of
- * that stayed idle: what is freed and taken again in turn is not forgotten.
+ * purged in vain; so many bytes more are kept from then on, and that halves every
+ * second.
  */
 #ifndef MASU_PAGES_PURGE_H
 #define MASU_PAGES_PURGE_H
@@ -24,10 +24,8 @@ enum {
 
 typedef struct purge_policy {
   size_t regretted;    /* bytes kept beyond the rest, for regret */
-  size_t stayed;       /* idle bytes at least, since that was last halved */
-  uint64_t halved_at;  /* when that was */
+  uint64_t halved_at;  /* when that was last halved */
 } purge_policy;
-#define PURGE_POLICY {.stayed = SIZE_MAX}
 
 /* Times come from different moments: what is ahead of `now` has just happened. */
 static inline uint64_t purge_elapsed(uint64_t then, uint64_t now) {
@@ -45,19 +43,11 @@ static inline void purge_note_reuse(purge_policy *policy, size_t size,
     policy->regretted += size;
 }
 
-/* Some were taken, and `idle` bytes are idle now. */
-static inline void purge_note_idle(purge_policy *policy, size_t idle) {
-  policy->stayed = min_size(policy->stayed, idle);
-}
-
 /* How many idle bytes may stay resident at any age. */
 static inline size_t purge_regretted(purge_policy *policy, uint64_t now) {
   uint64_t halvings = purge_elapsed(policy->halved_at, now) / PURGE_HALVING_MS;
   if (halvings) {
-    size_t stayed = min_size(policy->stayed, policy->regretted);
-    policy->regretted -= stayed - stayed / 2;
-    policy->regretted = halvings <= 64 ? policy->regretted >> (halvings - 1) : 0; /* nobody came meanwhile */
-    policy->stayed = SIZE_MAX;
+    policy->regretted = halvings < 64 ? policy->regretted >> halvings : 0;
     policy->halved_at += halvings * PURGE_HALVING_MS;
   }
   return policy->regretted;

@@ -31,7 +31,7 @@ static struct {
   uint64_t unmapped_at;
   uint64_t sparse_purged_at; /* ms */
   supply_figures figures;
-} supply = {.policy = PURGE_POLICY};
+} supply;
 
 static void prepare_lists(void) {
   if (LIKELY(supply.ready))
@@ -96,7 +96,6 @@ static void count_direct(size_t size) {
   lock_take(LOCK_SUPPLY);
   supply.figures.direct += size;
   count_used(0, 0);
-  purge_note_idle(&supply.policy, supply.figures.idle + mappings_kept());
   lock_drop(LOCK_SUPPLY);
 }
 
@@ -211,7 +210,6 @@ static void page_use(hpage *page, uint32_t mask, uint64_t now) {
   page->untouched &= ~mask;
   page_update(page, page->used | mask, page->dirty | mask);
   count_used(slice_bytes(mask), 0);
-  purge_note_idle(&supply.policy, supply.figures.idle + mappings_kept());
 }
 
 static bool take(unsigned slices, unsigned align, bool dense, run *out) {

@@ -14,7 +14,7 @@ static void due_after_the_delay(void **state) {
 
 static void the_cap_without_regret(void **state) {
   (void)state;
-  purge_policy p = PURGE_POLICY;
+  purge_policy p = {0};
   assert_int_equal(purge_cap(&p, 0, 100), PURGE_KEEP_LEAST);
   assert_int_equal(purge_cap(&p, 4 * PURGE_KEEP_LEAST, 100), PURGE_KEEP_LEAST);
   assert_int_equal(purge_cap(&p, 400 * MIB, 100), 100 * MIB);
@@ -23,7 +23,7 @@ static void the_cap_without_regret(void **state) {
 
 static void only_what_is_needed_soon_is_regretted(void **state) {
   (void)state;
-  purge_policy p = {.stayed = SIZE_MAX, .halved_at = 10000};
+  purge_policy p = {.halved_at = 10000};
   purge_note_reuse(&p, 8 * MIB, 10000, 10000 + PURGE_REGRET_MS);
   assert_int_equal(p.regretted, 0);
   purge_note_reuse(&p, 8 * MIB, 10000, 10000 + PURGE_REGRET_MS - 1);
@@ -34,7 +34,7 @@ static void only_what_is_needed_soon_is_regretted(void **state) {
 
 static void regret_halves(void **state) {
   (void)state;
-  purge_policy p = {.regretted = 64 * MIB, .stayed = SIZE_MAX, .halved_at = 5000};
+  purge_policy p = {.regretted = 64 * MIB, .halved_at = 5000};
   assert_int_equal(purge_cap(&p, 0, 5000 + PURGE_HALVING_MS - 1),
                    PURGE_KEEP_LEAST + 64 * MIB);
   assert_int_equal(purge_cap(&p, 0, 5000 + PURGE_HALVING_MS),
@@ -45,23 +45,10 @@ static void regret_halves(void **state) {
                    PURGE_KEEP_LEAST + 8 * MIB);
 }
 
-static void what_is_taken_again_is_not_forgotten(void **state) {
-  (void)state;
-  purge_policy p = {.regretted = 64 * MIB, .stayed = SIZE_MAX, .halved_at = 5000};
-  purge_note_idle(&p, 0);
-  purge_note_idle(&p, 80 * MIB);
-  assert_int_equal(purge_regretted(&p, 5000 + PURGE_HALVING_MS), 64 * MIB);
-  purge_note_idle(&p, 16 * MIB); /* so much of it stayed */
-  assert_int_equal(purge_regretted(&p, 5000 + 2 * PURGE_HALVING_MS), 56 * MIB);
-  purge_note_idle(&p, 32 * MIB);
-  assert_int_equal(purge_regretted(&p, 5000 + 4 * PURGE_HALVING_MS), 20 * MIB);
-  assert_int_equal(purge_regretted(&p, 5000 + 5 * PURGE_HALVING_MS), 10 * MIB); /* nothing was taken */
-}
-
 /* Asking often or seldom comes to the same. */
 static void regret_does_not_depend_on_who_asks(void **state) {
   (void)state;
-  purge_policy often = {.regretted = 1024 * MIB, .stayed = SIZE_MAX}, seldom = often;
+  purge_policy often = {.regretted = 1024 * MIB}, seldom = often;
   for (uint64_t now = 0; now < 8 * PURGE_HALVING_MS; now += 37)
     purge_cap(&often, 0, now);
   for (uint64_t now = 0; now < 8 * PURGE_HALVING_MS; now += 2 * PURGE_HALVING_MS + 1)
@@ -73,11 +60,11 @@ static void regret_does_not_depend_on_who_asks(void **state) {
 
 static void regret_passes(void **state) {
   (void)state;
-  purge_policy p = {.regretted = SIZE_MAX / 2, .stayed = SIZE_MAX};
+  purge_policy p = {.regretted = SIZE_MAX / 2, .halved_at = 0};
   assert_int_equal(purge_cap(&p, 0, 63 * PURGE_HALVING_MS), PURGE_KEEP_LEAST);
-  p = (purge_policy){.regretted = SIZE_MAX / 2, .stayed = SIZE_MAX};
+  p = (purge_policy){.regretted = SIZE_MAX / 2};
   assert_int_equal(purge_cap(&p, 0, 64 * PURGE_HALVING_MS), PURGE_KEEP_LEAST);
-  p = (purge_policy){.regretted = SIZE_MAX / 2, .stayed = SIZE_MAX};
+  p = (purge_policy){.regretted = SIZE_MAX / 2};
   assert_int_equal(purge_cap(&p, 0, UINT64_MAX), PURGE_KEEP_LEAST);
 }
 
@@ -86,7 +73,7 @@ static void regret_passes(void **state) {
 static void a_clock_that_lags(void **state) {
   (void)state;
   assert_false(purge_is_due(1001, 1000, 500));
-  purge_policy p = {.regretted = 64 * MIB, .stayed = SIZE_MAX, .halved_at = 5000};
+  purge_policy p = {.regretted = 64 * MIB, .halved_at = 5000};
   assert_int_equal(purge_cap(&p, 0, 4999), PURGE_KEEP_LEAST + 64 * MIB);
   assert_int_equal(purge_cap(&p, 0, 5999), PURGE_KEEP_LEAST + 64 * MIB);
   purge_note_reuse(&p, 1 * MIB, 5000, 4999);
@@ -99,7 +86,6 @@ int main(void) {
       cmocka_unit_test(the_cap_without_regret),
       cmocka_unit_test(only_what_is_needed_soon_is_regretted),
       cmocka_unit_test(regret_halves),
-      cmocka_unit_test(what_is_taken_again_is_not_forgotten),
       cmocka_unit_test(regret_does_not_depend_on_who_asks),
       cmocka_unit_test(regret_passes),
       cmocka_unit_test(a_clock_that_lags),
