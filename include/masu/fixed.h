@@ -111,7 +111,8 @@ static inline size_t masu_fixed_live(const masu_fixed *pool) {
  * all, a block of the heap that the ladder lives in, or of the general memory, which takes whole
  * slices of 64 KiB of address space and of that heap's budget. Memory grows
  * in chunks of 1 MiB of address space a step, of which only what is used is touched; the
- * budget of a heap that the ladder lives in is charged with whole chunks.
+ * budget of a heap that the ladder lives in is charged with whole chunks: with the usual steps, of
+ * which there are 52, up to 52 MiB before a step has its second one. For a small budget give few steps.
  *
  * Threads: a ladder belongs to one thread at a time. */
 typedef struct masu_ladder masu_ladder;

@@ -61,8 +61,9 @@ static inline __attribute__((always_inline)) void masu_sized_free_here(void *p, 
   else if (p)
     masu_sized_free_index(p, masu_size_index_known(size));
 }
-#define masu_sized_alloc(size) masu_sized_alloc_here(size)
-#define masu_sized_free(p, size) masu_sized_free_here(p, size)
+/* Variadic for commas in template arguments and compound literals. */
+#define masu_sized_alloc(...) masu_sized_alloc_here(__VA_ARGS__)
+#define masu_sized_free(...) masu_sized_free_here(__VA_ARGS__)
 
 /* Gives the pieces back to the system in which no block is in use or held ready by another
  * thread (at most 64 KiB a class, 16 blocks of those above 4 KiB), and other idle memory with them. Returns the bytes of

@@ -65,7 +65,7 @@ static void ladder_figures(const tenant *t, size_t *used, size_t *held) {
   *held = tenant_peek(&l->held);
 }
 
-/* Four in each doubling, 16 apart at first: a block is at most a fifth larger than its size, or 15 bytes. */
+/* Four in each doubling, 16 apart at first: of a block at most a fifth is lost, or 15 bytes. */
 static size_t usual_step(size_t before) {
   return before + (before < 64 ? 16 : (size_t)1 << (bit_high64(before) - 2));
 }

@@ -116,6 +116,9 @@ TEST_F(Sized, KnownSizes) {
   p = masu_sized_alloc(MASU_SIZED_MAX + 1);
   EXPECT_GT(masu_malloc_usable_size(p), size_t{MASU_SIZED_MAX});
   masu_sized_free(p, large);
+  using pair = std::pair<int, int>;
+  p = masu_sized_alloc(sizeof(std::pair<int, int>));
+  masu_sized_free(static_cast<std::pair<int, int> *>(p), sizeof(pair)); /* commas are no macro's */
   masu_sized_free(nullptr, 100);
   masu_sized_free(nullptr, size);
 }
