@@ -349,7 +349,6 @@ const entry entries[] = {
 #else
     TIMED(kmalloc, malloc, 1000),
     TIMED(kmalloc, floor_list, 1000),
-    TIMED(kmalloc, floor_memory, 1000),
     TIMED(kmalloc, pmr_pool, 1000),
     {"tiny", "malloc", tiny<form_malloc>, 1, "KiB"},
     TIMED(pair, malloc, 20000),

@@ -167,17 +167,6 @@ struct form_floor_bump {
   static void reset() { at = memory; }
 };
 
-// What the memory alone costs where blocks are given out in one order and all are freed before the next is taken: a
-// pointer that moves up and down, and the next block fetched ahead. Nothing that manages blocks can take less.
-struct form_floor_memory : form_floor_bump {
-  static void *alloc(size_t n) {
-    void *p = form_floor_bump::alloc(n);
-    __builtin_prefetch(at, 1);
-    return p;
-  }
-  static void free(void *, size_t n) { at -= (n + 15) & ~size_t{15}; }
-};
-
 struct form_pmr_pool {
   static inline std::pmr::unsynchronized_pool_resource *pool;
   static void start(size_t) { pool = new std::pmr::unsynchronized_pool_resource; }

@@ -44,12 +44,7 @@ PEERS = {
     "masu arena": ("pmr monotonic", "obstack"),
     "masu scope": ("obstack", "talloc pool"),
 }
-FLOORS = {
-    "masu pool": ("floor list", "floor memory"),
-    "masu pool, not counted": ("floor list", "floor memory"),
-    "masu sized": ("floor memory",),
-    "masu arena": ("floor bump",),
-}
+FLOORS = {"masu pool": "floor list", "masu pool, not counted": "floor list", "masu arena": "floor bump"}
 
 
 def publish(content: dict) -> None:
@@ -78,7 +73,7 @@ def rivals(form: str, rows: list[dict]) -> dict[str, dict]:
     kinds = {
         "malloc": [row for row in rows if row["form"] in ("malloc", OWN) or row["form"].startswith("malloc of ")],
         "peer": [row for row in rows if row["form"] in PEERS.get(form, ())],
-        "floor": [row for row in rows if row["form"] in FLOORS.get(form, ())],
+        "floor": [row for row in rows if row["form"] == FLOORS.get(form)],
     }
     return {kind: min(some, key=lambda row: row["median"]) for kind, some in kinds.items() if some}
 
