@@ -286,7 +286,7 @@ def _point(name: str) -> str:
 
 def described(s: dict) -> str:
     """One line on what is replayed, by the summary of its plan."""
-    parts = [f"{s['calls']:,} calls of {s['threads']} thread{'s' * (s['threads'] != 1)}"]
+    parts = [f"{s['calls']:,} call{'s' * (s['calls'] != 1)} of {s['threads']} thread{'s' * (s['threads'] != 1)}"]
     parts.append(f"{s['live_peak_bytes'] / 2**20:,.1f} MiB live at most")
     if s["handed_over"]:
         parts.append(f"{s['handed_over']:,} blocks handed from thread to thread")
@@ -298,7 +298,7 @@ def described(s: dict) -> str:
         ("bad_blocks", "damaged parts, left out"),
     ):
         if s[key]:
-            parts.append(f"{s[key]:,} {text}")
+            parts.append(f"{text}: {s[key]:,}")
     if s["stopped"]:
         parts.append(f"recording ended before the program: {os.strerror(s['stopped'])}")
     return "; ".join(parts)
