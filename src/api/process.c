@@ -1,7 +1,5 @@
 #include "api/process.h"
 
-#include <pthread.h>
-
 #include "api/thread.h"
 #include "base/options.h"
 #include "heap/helper.h"
@@ -81,7 +79,7 @@ internal void process_start(char **arguments, char **environment) {
   settings_read();
   if (stats_wanted())
     os_keep_stderr();
-  pthread_atfork(fork_prepare, fork_parent, fork_child);
+  os_at_fork(fork_prepare, fork_parent, fork_child);
   if (option_get(OPTION_verbose))
     report("version %s, process %d (%s) allocates from masu", masu_version(),
            os_process_id(), os_program_name());

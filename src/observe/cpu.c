@@ -1,7 +1,6 @@
 #include "observe/cpu.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -442,7 +441,7 @@ PUBLIC int masu_cpu_start(unsigned hz) {
   if (why)
     return why;
   if (!exchange_acq_rel(&known_to_fork, 1))
-    pthread_atfork(NULL, NULL, cpu_fork_child);
+    os_at_fork(NULL, NULL, cpu_fork_child);
   store_relaxed(&thread_join_hook, see_joined_thread);
   look_at_threads();
   if (watch_is_wanted())

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -520,7 +519,7 @@ internal void leaks_start(void) {
   checked.process = os_process_id();
   if (!profile_has_folder())
     os_keep_stderr();
-  pthread_atfork(NULL, NULL, checked_fork_child);
+  os_at_fork(NULL, NULL, checked_fork_child);
 }
 
 static void say_leaks(const masu_leaks *f, const char *path) {

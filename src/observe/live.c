@@ -1,7 +1,6 @@
 #include "observe/live.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,7 +269,7 @@ static void live_fork_child(void) {
 internal void live_start(void) {
   store_relaxed(&live_hook, live_changed);
   store_relaxed(&helper_lonely_hook, live_ring);
-  pthread_atfork(NULL, NULL, live_fork_child);
+  os_at_fork(NULL, NULL, live_fork_child);
   live_ensure();
 }
 

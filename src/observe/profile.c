@@ -1,7 +1,6 @@
 #include "observe/profile.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -626,7 +625,7 @@ internal void profile_begin(void) {
     return;
   profiler.written = os_now_ns();
   profile_process = os_process_id();
-  pthread_atfork(NULL, NULL, profile_fork_child);
+  os_at_fork(NULL, NULL, profile_fork_child);
   int why = leaks ? begin_whole() : masu_profile_start(interval > 1 ? interval : BUDGET_INTERVAL);
   if (why)
     report("no heap profile: %s", strerrordesc_np(why));

@@ -624,10 +624,17 @@ internal bool os_threads_each(void (*see)(unsigned thread)) {
 
 /* ---- Process ---- */
 
-/* Exported by the C library, declared nowhere. */
+/* Exported by the C library, declared nowhere. `library` says with what the handlers go; NULL: with nothing. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
+  __attribute__((weak));
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
+
+internal void os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+  if (!__register_atfork || __register_atfork(prepare, parent, child, NULL))
+    pthread_atfork(prepare, parent, child);
+}
 
 internal void os_fork_lock(void) {
   if (_IO_list_lock)

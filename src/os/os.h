@@ -197,6 +197,10 @@ internal void os_file_copy(const char *from, const char *to);
 
 /* ---- Process ---- */
 
+/* As pthread_atfork, but exit leaves the handlers alone: it takes a library's off the C library's list, and of a fork
+ * that another thread is at only the first half of them would run. */
+internal void os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
 /* fork takes the lock of the C library's list of streams, and a thread that holds it
  * may wait for one that allocates. Taking it before masu's own locks keeps that
  * order; released in the parent, made new in the child. */
