@@ -443,8 +443,7 @@ static NOINLINE size_t usable_size_slow(void *p) {
 
 /* Some programs ask for each block that they take or free. One of the thread's own heap is no sampled one. */
 PUBLIC size_t masu_malloc_usable_size(void *p) {
-  uintptr_t leaf = map_leaf(p);
-  map_entry e = LIKELY(leaf != 0) ? map_get_in(leaf, p) : MAP_NONE;
+  map_entry e = map_get(p);
   return LIKELY(map_entry_tag(e) == thread_hot->tag) ? block_size_of(e) : usable_size_slow(p);
 }
 

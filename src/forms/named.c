@@ -175,8 +175,7 @@ PUBLIC void *masu_heap_aligned_alloc(masu_heap *named, size_t alignment, size_t 
 }
 
 PUBLIC void masu_heap_free(masu_heap *named, void *p) {
-  uintptr_t leaf = map_leaf(p);
-  map_entry e = LIKELY(leaf != 0) ? map_get_in(leaf, p) : MAP_NONE;
+  map_entry e = map_get(p);
   heap *l = thread_hot->limbs;
   (void)named;
   if (UNLIKELY(!l || map_entry_tag(e) != l->hot.tag)) {

@@ -67,7 +67,7 @@ static ALWAYS_INLINE map_entry map_get_in(uintptr_t leaf, const void *p) {
 
 static inline map_entry map_get(const void *p) {
   uintptr_t leaf = map_leaf(p);
-  return leaf ? map_get_in(leaf, p) : MAP_NONE;
+  return LIKELY(leaf != 0) ? map_get_in(leaf, p) : MAP_NONE;
 }
 
 /* Makes the leaves for a range; false: no memory. Needed before map_set there. */
