@@ -411,7 +411,7 @@ static void print_stack(const trace_record *r) {
     if (r->stack && wanted[i] == r->stack) {
       printf("%s\"%u\": [", stack_between, r->stack);
       for (uint32_t f = 0; f < r->frames; f++)
-        printf("%s%llu", f ? ", " : "", N(r->frame[f]));
+        printf("%s%llu", f ? ", " : "", N(trace_frame(r, f)));
       printf("]");
       stack_between = ", ";
       return;

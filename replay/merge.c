@@ -8,7 +8,7 @@ typedef struct chain {
   uint32_t thread;        /* index */
   size_t first, count;    /* in the list of blocks */
   size_t at;              /* block */
-  const uint8_t *from, *end;
+  const trace_unit *from, *end;
   trace_state state;
   trace_record record;
   uint64_t time; /* of what comes next */
@@ -113,22 +113,22 @@ static void slot_give(merge *m, uint32_t thread, uint32_t slot) {
 static bool next_record(merge *m, chain *c) {
   for (;;) {
     if (c->from) {
-      const uint8_t *next = c->from < c->end ? trace_get(c->from, c->end, &c->state, &c->record) : NULL;
+      const trace_unit *next = trace_get(c->from, c->end, &c->state, &c->record);
       if (next) {
         c->from = next;
         c->time = c->record.time;
         m->counts.records++;
         return true;
       }
-      m->counts.bad_blocks += c->from < c->end;
+      m->counts.bad_blocks += c->from < c->end && *c->from;
       c->from = NULL;
     }
     if (c->at == c->count)
       return false;
     const trace_block *b = m->block[c->first + c->at++];
     c->state = (trace_state){.time = b->time};
-    c->from = (const uint8_t *)(b + 1);
-    c->end = c->from + load_relaxed(&((trace_block *)(uintptr_t)b)->used);
+    c->from = (const trace_unit *)(b + 1);
+    c->end = (const trace_unit *)b + b->pages * (TRACE_PAGE / sizeof *c->end);
   }
 }
 
@@ -165,9 +165,7 @@ static int by_chain_and_time(const void *a, const void *b) {
 }
 
 static bool sound(const trace_block *b, uint64_t room) {
-  return b->pages >= 1 && b->pages <= TRACE_BLOCK_PAGES && b->pages * (uint64_t)TRACE_PAGE <= room &&
-         load_relaxed(&((trace_block *)(uintptr_t)b)->used) <= b->pages * TRACE_PAGE - sizeof *b &&
-         b->level <= 1;
+  return b->pages >= 1 && b->pages <= TRACE_BLOCK_PAGES && b->pages * (uint64_t)TRACE_PAGE <= room && b->level <= 1;
 }
 
 static void find_blocks(merge *m, const char *data, uint64_t size) {

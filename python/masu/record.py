@@ -19,6 +19,7 @@ from pathlib import Path
 
 from masu.messages import CANNOT_EXECUTE, Problem
 from masu.program import NotRunnable, execute
+from masu.reach import Watch
 from masu.signals import passed_on
 from masu.trace import BLOCK_HEAD, BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead, ProcessHead, Writer
 
@@ -114,7 +115,7 @@ class Collector:
     def _take(self, spool: Spool, file: int, last: bool) -> None:
         size = os.fstat(file).st_size // PAGE
         first = os.pread(file, PAGE, 0)
-        head = ProcessHead.parse(first)
+        head = ProcessHead.parse(first, spool.path)
         if not head:
             return
         self.processes += spool.head is None
@@ -283,10 +284,12 @@ def record(
     stacks: bool = False,
     left_behind: Callable[[int], None] = lambda count: None,
     stopped: Callable[[int, int], None] = lambda process, why: None,
+    missed: Callable[[str], None] = lambda why: None,
     keep: Callable[[], None] = lambda: None,
 ) -> Recorded:
     """Runs the program to its end and writes its trace, which is known to be writable. Signals are the program's, not
-    ours. `keep` is called when the program has started, before there is a new trace."""
+    ours. `missed` is told why one of the processes is not recorded; `keep` is called when the program has started,
+    before there is a new trace."""
     spool = Path(f"{output.resolve()}.spool")
     preload = ":".join(filter(None, [str(library), environment.get("LD_PRELOAD", "")]))
     environment = {**environment, "LD_PRELOAD": preload, "MASU_RECORD": str(spool)}
@@ -311,27 +314,33 @@ def record(
             # Not before: if it hadn't started, the trace of another run would be lost.
             keep()
             collector = Collector(spool, Writer(output), stopped)
-            end = End(program)
-            end.start()
-            idler = Idler(collector)
-            idler.start()
-            while end.is_alive():
-                collector.check()
-                _reap(program.pid)
-                if collector.waiting() > MOST_WAITING:
-                    collector.collect()
-                end.join(POLL_S)
-            idler.over.set()
-            collector.collect()
-            idler.join()
+            at = _collected(collector, program, Watch(library, missed))
             _wait_for_the_rest(collector, left_behind)
             collector.collect(last=True)
-            collector.writer.end({"processes": collector.processes, "status": program.returncode, "seconds": end.at - began})
+            collector.writer.end({"processes": collector.processes, "status": program.returncode, "seconds": at - began})
         except OSError as error:
             program.wait()
             raise Problem(f"{output}: {error.strerror}; what was recorded since is in {spool}") from None
         _remove(spool)
     return Recorded(program.returncode, collector.processes, output.stat().st_size)
+
+
+def _collected(collector: Collector, program: subprocess.Popen, watch: Watch) -> float:
+    """As long as the program runs; when it ended."""
+    end, idler = End(program), Idler(collector)
+    end.start()
+    idler.start()
+    while end.is_alive():
+        collector.check()
+        _reap(program.pid)
+        if collector.waiting() > MOST_WAITING:
+            collector.collect()
+        watch.look()
+        end.join(POLL_S)
+    idler.over.set()
+    collector.collect()
+    idler.join()
+    return end.at
 
 
 def kept(output: Path) -> Path | None:

@@ -1,7 +1,7 @@
 """Trace files: what `masu record` writes and the other commands read.
 
 A trace file is a header and frames, each whole on its own, so that a file that was cut
-is read up to its last whole frame. A folder of spool files, as the recorder leaves them
+is read as far as it goes. A folder of spool files, as the recorder leaves them
 when `masu record` itself is killed, is read the same way. docs/trace-format.md has both.
 """
 
@@ -21,7 +21,7 @@ import zstandard
 from masu.json_text import json_text
 from masu.messages import Problem
 
-MAGIC, VERSION = b"MASUTRAC", 1
+MAGIC, VERSION = b"MASUTRAC", 2
 HEADER = struct.Struct("<8sII")
 FRAME = struct.Struct("<4sBxxxIIII")
 """magic, kind, number of the process, length raw, length stored, CRC-32 of what is stored"""
@@ -35,7 +35,7 @@ PROCESS_MAGIC, BLOCK_MAGIC = 0x3173736563757361, 0x316B636F6C627361
 PROCESS_HEAD = struct.Struct("<QIIIIQQIIIiIII")
 COMMAND_MOST = 3072
 PEAK_RESIDENT, PEAK_AT = struct.Struct("<Q"), 3144
-BLOCK_HEAD = struct.Struct("<QIIIIQII")
+BLOCK_HEAD = struct.Struct("<QIIIIQI")
 OPEN, FULL = 1, 2
 
 
@@ -58,8 +58,8 @@ class ProcessHead:
     command: tuple[str, ...]
 
     @classmethod
-    def parse(cls, page: bytes) -> ProcessHead | None:
-        """None: not such a page."""
+    def parse(cls, page: bytes, of: Path) -> ProcessHead | None:
+        """None: not such a page. Problem: `of` is another version's."""
         if len(page) < PAGE:
             return None
         magic, version, size, process, parent, start, wall, cost, stacks, pages, stopped, dropped, ended, length = (
@@ -68,7 +68,7 @@ class ProcessHead:
         if magic != PROCESS_MAGIC or size != PAGE:
             return None
         if version != VERSION:
-            raise Problem(f"a process was recorded by another version of masu: format {version}, this one reads {VERSION}")
+            raise Problem(f"{of}: a process was recorded by another version of masu: format {version}, this one reads {VERSION}")
         peak = PEAK_RESIDENT.unpack_from(page, PEAK_AT)[0]
         words = page[PROCESS_HEAD.size : PROCESS_HEAD.size + min(length, COMMAND_MOST)]
         command = tuple(w.decode(errors="replace") for w in words.rstrip(b"\0").split(b"\0"))
@@ -79,15 +79,14 @@ class ProcessHead:
 class BlockHead:
     page: int
     pages: int
-    used: int
     state: int
 
     @classmethod
     def parse(cls, data, at: int) -> BlockHead | None:
-        magic, page, pages, _, _, _, used, state = BLOCK_HEAD.unpack_from(data, at)
+        magic, page, pages, _, _, _, state = BLOCK_HEAD.unpack_from(data, at)
         if magic != BLOCK_MAGIC or not 1 <= pages <= 16:
             return None
-        return cls(page, pages, used, state)
+        return cls(page, pages, state)
 
 
 # ---- Writing ----
@@ -141,6 +140,18 @@ def _content(stored: bytes, raw: int) -> bytes | None:
         return None
 
 
+def _begin(stored: bytes, raw: int) -> bytes:
+    """The whole blocks at the start of a frame that was cut: zstd's own pieces, of 128 KiB at most, are read as long as they are whole."""
+    if raw > MOST_RAW or _length(stored) != raw:
+        return b""
+    try:
+        data = zstandard.ZstdDecompressor().stream_reader(stored).read(raw)
+    except (zstandard.ZstdError, MemoryError):
+        return b""
+    ends = (at + head.pages * PAGE for at, head in _blocks_in(data))
+    return data[: max((end for end in ends if end <= len(data)), default=0)]
+
+
 def _json(text: bytes) -> dict:
     """Empty: it is no object."""
     try:
@@ -156,9 +167,11 @@ class Process:
     head: ProcessHead
     page: bytes
     size: int = 0
-    """Bytes of blocks as stored: how much there is of it."""
+    """Bytes of its blocks: how much there is of it."""
     frames: list[tuple[int, int, int]] = field(default_factory=list)
     """Offset, stored length and length of the frames of blocks."""
+    begun: bytes = b""
+    """The blocks of one that was cut, as far as they are there."""
     spool: Path | None = None
     maps: bytes = b""
 
@@ -195,19 +208,23 @@ class Trace:
         """Whole blocks, some at a time: those of the trace file, then those that still lay in the
         spool file."""
         seen: set[int] = set()
-        if process.frames:
-            with self.path.open("rb") as file:
-                for offset, stored, raw in process.frames:
-                    file.seek(offset)
-                    data = _content(file.read(stored), raw) or b""
-                    if process.spool:
-                        seen.update(head.page for _, head in _blocks_in(data))
-                    yield data
+        for data in self._taken_up(process):
+            if process.spool:
+                seen.update(head.page for _, head in _blocks_in(data))
+            yield data
         if process.spool:
             data = process.spool.read_bytes()
             for at, head in _blocks_in(data, PAGE):
                 if head.page not in seen:
                     yield data[at : at + head.pages * PAGE]
+
+    def _taken_up(self, process: Process) -> Iterator[bytes]:
+        if process.frames:
+            with self.path.open("rb") as file:
+                for offset, stored, raw in process.frames:
+                    file.seek(offset)
+                    yield _content(file.read(stored), raw) or b""
+        yield process.begun
 
     def extract(self, process: Process, to: Path) -> Path:
         """What the plan is made from: the process's page, and its blocks."""
@@ -232,6 +249,8 @@ def read(path: Path) -> Trace:
     folder = path if path.is_dir() else Path(f"{path}.spool")
     if folder == path and path.suffix == ".spool" and path.with_suffix("").is_file():
         path = path.with_suffix("")
+    if folder.is_dir() and not _is_begun(path):
+        path = folder
     if path == folder:
         trace = _read_spool(folder)
         if not trace.processes:
@@ -247,6 +266,11 @@ def read(path: Path) -> Trace:
     if not trace.processes:
         raise Problem(f"{path}: nothing was recorded" + (f" ({trace.damage})" if trace.damage else ""))
     return trace
+
+
+def _is_begun(path: Path) -> bool:
+    """Has it a header? It has none where masu record was killed, or its disk was full, before that was written."""
+    return path.exists() and path.stat().st_size >= HEADER.size
 
 
 def _join(trace: Trace, rest: Trace) -> Trace:
@@ -268,7 +292,7 @@ def _read_spool(folder: Path) -> Trace:
     for file in sorted(folder.glob("*.spool")):
         with file.open("rb") as spool:
             page = spool.read(PAGE)
-        head = ProcessHead.parse(page)
+        head = ProcessHead.parse(page, file)
         if head:
             maps = file.with_suffix(".maps")
             processes.append(
@@ -283,8 +307,10 @@ class _Frames:
     """What the frames of a trace file say, by the number of the process. What is known of one may come after its
     blocks, where the frame that was before them is damaged."""
 
+    path: Path
     heads: dict[int, tuple[ProcessHead, bytes]] = field(default_factory=dict)
     blocks: dict[int, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    begun: dict[int, bytes] = field(default_factory=dict)
     maps: dict[int, bytes] = field(default_factory=dict)
     summary: dict = field(default_factory=dict)
 
@@ -299,7 +325,7 @@ class _Frames:
         content = _content(stored, raw)
         if content is None:
             return False
-        if kind == PROCESS and (process := ProcessHead.parse(content)):
+        if kind == PROCESS and (process := ProcessHead.parse(content, self.path)):
             self.heads[number] = (process, content)
             return True
         if kind == MAPS and b"\0" not in content:
@@ -316,9 +342,10 @@ class _Frames:
 
     def processes(self) -> list[Process]:
         return [
-            Process(number, head, page, size=sum(stored for _, stored, _ in self.blocks[number]), frames=self.blocks[number],
-                    maps=self.maps.get(number, b""))
+            Process(number, head, page, size=sum(raw for *_, raw in self.blocks[number]) + len(begun), frames=self.blocks[number],
+                    begun=begun, maps=self.maps.get(number, b""))
             for number, (head, page) in sorted(self.heads.items())
+            for begun in [self.begun.get(number, b"")]
         ]  # fmt: skip
 
 
@@ -329,7 +356,7 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
     version = HEADER.unpack(head)[1]
     if version != VERSION:
         raise Problem(f"{path}: format {version}, this masu reads {VERSION}")
-    frames, damage = _Frames(), ""
+    frames, damage = _Frames(path), ""
     while True:
         offset = file.tell()
         head = file.read(FRAME.size)
@@ -345,6 +372,8 @@ def _read_file(path: Path, file: BinaryIO) -> Trace:
         data = file.read(stored)
         if len(data) < stored:
             damage = f"cut at byte {offset}"
+            if kind == BLOCKS:
+                frames.begun[number] = _begin(data, raw)
             break
         if zlib.crc32(data) != crc or not frames.take(kind, number, raw, data, offset + FRAME.size):
             damage = f"damaged at byte {offset}"

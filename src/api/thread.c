@@ -29,7 +29,7 @@ thread_local_def heap_hot *thread_hot = (heap_hot *)&thread_none[0];
 thread_local_def bool thread_busy;
 thread_local_def uint8_t thread_holding;
 thread_local_def uint8_t thread_frees;
-__attribute__((unused)) thread_local_def uint8_t *thread_untimed; /* but in libmasu-record.so */
+__attribute__((unused)) thread_local_def uint32_t *thread_untimed; /* but in libmasu-record.so */
 
 static bool is_none(const heap_hot *hot) {
   return hot >= thread_none && hot <= &thread_none[THREAD_ROUNDS];

@@ -37,7 +37,7 @@ thread_local_data heap_hot *thread_hot;
 thread_local_data bool thread_busy;
 thread_local_data uint8_t thread_holding; /* locks taken by thread_hold */
 thread_local_data uint8_t thread_frees; /* without a heap so far */
-thread_local_data uint8_t *thread_untimed; /* the recorder's: see thread_moved */
+thread_local_data uint32_t *thread_untimed; /* the recorder's: see thread_moved */
 
 /* The calling thread's heap or NULL. It stays the thread's until that calls what isn't masu and isn't
  * busy. */

@@ -29,7 +29,8 @@ typedef struct writer {
   uint32_t blocks;  /* so far */
   trace_block *block;
   size_t size; /* of the block */
-  uint8_t *at, *end;
+  trace_unit *at, *end;
+  int untimed; /* units until the clock is read again */
   trace_state state;
 } writer;
 
@@ -79,10 +80,12 @@ static bool has_end_key;
  *
  * What others do after a record is later than its true time, so later than an earlier one.
  *
- * In a process of one thread order is no question. So that times say something, a thread reads again after UNTIMED
- * bytes of records, and with each record where those took UNTIMED_NS: then a reading is little beside the rest. */
+ * In a process of one thread order is no question. So that times say something, a thread reads again after some
+ * units of records: the more the less time they take, and with each record where they took UNTIMED_NS: then a reading is
+ * little beside the rest. Such a reading may be early itself, since nobody else did anything with its block, so it need
+ * not wait for what is still being read from memory. */
 
-enum { PLAIN_MOST = 64 /* bytes of a record without frames */, UNTIMED = 48, UNTIMED_NS = 2000 };
+enum { PLAIN_MOST = 13 /* units of a record without frames */, UNTIMED_LEAST = 16, UNTIMED_MOST = 128, UNTIMED_NS = 2000 };
 
 static ALWAYS_INLINE bool has_threads(void) { return load_relaxed(&here->threads) > 1; }
 static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(has_threads()); }
@@ -188,6 +191,7 @@ static COLD bool open_block(writer *w, unsigned level) {
   if (w->blocks % PEAK_EVERY == 0)
     note_peak_resident();
   w->state = (trace_state){.time = max_size(record_now(), w->state.time)};
+  w->untimed = UNTIMED_LEAST;
   b->page = page;
   b->pages = pages;
   b->thread = mine.number;
@@ -199,8 +203,8 @@ static COLD bool open_block(writer *w, unsigned level) {
   w->block = b;
   w->size = (size_t)pages * TRACE_PAGE;
   w->blocks++;
-  w->at = (uint8_t *)(b + 1);
-  w->end = (uint8_t *)b + pages * TRACE_PAGE;
+  w->at = (trace_unit *)(b + 1);
+  w->end = (trace_unit *)b + pages * (TRACE_PAGE / sizeof *w->end);
   return true;
 }
 
@@ -220,8 +224,10 @@ static bool begin_anew(writer *w, unsigned level) {
     return false;
   if (mine.process != process)
     join_thread(process);
-  if (w->process != process)
+  if (w->process != process) {
     *w = (writer){.process = process}; /* the parent's block stays as it is */
+    thread_moved();                    /* and so does what lies behind it */
+  }
   close_block(w);
   return open_block(w, level);
 }
@@ -235,7 +241,7 @@ static COLD bool renew(writer *w, unsigned level) {
 
 /* ---- Records ---- */
 
-/* A place to write a record of at most `room` bytes to; NULL: not recorded. */
+/* A place to write a record of at most `room` units to; NULL: not recorded. */
 static writer *record_begin(size_t room) {
   unsigned level = mine.depth;
   if (UNLIKELY(!here))
@@ -274,25 +280,40 @@ static ALWAYS_INLINE writer *record_begin_along(void) {
   return NULL;
 }
 
-/* The time of a plain record, which others may go along with. The place up to which they may is said before the clock
- * is read: a signal handler that comes later and takes that back is not overruled. */
-static uint64_t record_time(const writer *w) {
+/* The time of a record, which others may go along with: after all that the thread has read from memory, if that is
+ * asked for, or if the thread has moved or is about to say so. The place up to which they may go along is said before
+ * the clock is read: a signal handler that comes later and takes that back is not overruled. One that came just before
+ * is, but to return from it waits for all reading, too. */
+static uint64_t record_time(writer *w, bool in_order) {
+  in_order = in_order || thread_busy || !thread_untimed;
   if (w == &mine.level[0] && !with_stacks) {
-    uint8_t *full = w->end - PLAIN_MOST + 1;
-    thread_untimed = w->at + UNTIMED < full ? w->at + UNTIMED : full;
+    trace_unit *full = w->end - PLAIN_MOST + 1;
+    thread_untimed = full - w->at > w->untimed ? w->at + w->untimed : full;
     compiler_fence();
   }
-  uint64_t now = record_now();
+  uint64_t now = ticks_now_ns(in_order && has_threads());
   if (now > w->state.time + UNTIMED_NS)
     thread_moved();
+  bool is_soon = now < w->state.time + UNTIMED_NS / 4;
+  w->untimed = !is_soon ? UNTIMED_LEAST : w->untimed < UNTIMED_MOST ? 2 * w->untimed : UNTIMED_MOST;
   return now;
 }
 
-static ALWAYS_INLINE void record_commit(writer *w, uint8_t *at) {
+static ALWAYS_INLINE void record_commit(writer *w, trace_unit *at) {
   w->at = at;
-  store_release(&w->block->used, (uint32_t)(at - (uint8_t *)(w->block + 1)));
   compiler_fence();
   mine.depth--;
+}
+
+static void close_blocks(void);
+
+/* A signal handler that forked in the middle of the record leaves it to the parent. After a thread's last round of
+ * destructors nobody would close what it opens. */
+static ALWAYS_INLINE void record_put(writer *w, const trace_record *r) {
+  bool is_ours = w->process == load_relaxed(&here->id);
+  record_commit(w, LIKELY(is_ours) ? trace_put(w->at, &w->state, r) : w->at);
+  if (UNLIKELY(mine.rounds == PTHREAD_DESTRUCTOR_ITERATIONS) && !mine.depth)
+    close_blocks();
 }
 
 /* ---- Call stacks ---- */
@@ -303,16 +324,13 @@ enum { STACKS = 1 << 20 };
 static atomic_u64 *stacks_seen;
 
 static void write_stack(uint32_t number, const uintptr_t *frame, size_t count) {
-  writer *w = record_begin(TRACE_RECORD_MOST);
-  if (!w)
-    return;
-  uint8_t *at = trace_put_head(w->at, &w->state, TRACE_STACK, w->state.time, 0);
-  uint64_t last = 0;
-  at = trace_put_number(at, number);
-  at = trace_put_number(at, count);
-  for (size_t i = 0; i < count; i++)
-    at = trace_put_near(at, &last, frame[i]);
-  record_commit(w, at);
+  writer *w = record_begin(TRACE_UNITS_MOST);
+  if (w)
+    record_put(w, &(trace_record){.kind = TRACE_STACK,
+                                  .time = w->state.time,
+                                  .stack = number,
+                                  .frames = (uint32_t)count,
+                                  .frame = (const trace_unit *)frame});
 }
 
 /* The number of the caller's stack; 0: not wanted, or no more fit. */
@@ -350,62 +368,44 @@ static uint8_t align_log2(size_t align) {
   return (uint8_t)(power ? __builtin_ctzl(power) : 0);
 }
 
-static ALWAYS_INLINE void put_taken(writer *w, uint64_t time, uint32_t stack, trace_kind kind, size_t align,
-                                    size_t size, const void *p) {
-  uint8_t *at = trace_put_head(w->at, &w->state, kind, time, stack);
-  if (kind == TRACE_ALIGNED || kind == TRACE_NEW_ALIGNED)
-    *at++ = align_log2(align);
-  at = trace_put_number(at, size);
-  record_commit(w, trace_put_address(at, &w->state, (uintptr_t)p));
-}
-
-static NOINLINE void write_taken_timed(trace_kind kind, size_t align, size_t size, const void *p) {
-  uint32_t stack = stack_here();
+static NOINLINE void write_timed(trace_kind kind, uint8_t log2, size_t size, const void *p, bool in_order) {
+  trace_record r = {
+    .kind = (uint8_t)kind, .align_log2 = log2, .size = size, .address = (uintptr_t)p, .stack = stack_here()};
   writer *w = record_begin(PLAIN_MOST);
-  if (w)
-    put_taken(w, record_time(w), stack, kind, align, size, p);
+  if (w) {
+    r.time = record_time(w, in_order);
+    record_put(w, &r);
+  }
 }
 
-static ALWAYS_INLINE void write_taken(trace_kind kind, size_t align, size_t size, const void *p) {
+/* A record without time or wide numbers. False: it takes more. */
+static ALWAYS_INLINE bool write_along(trace_kind kind, uint8_t log2, size_t size, const void *p) {
   writer *w = record_begin_along();
-  if (LIKELY(w != NULL))
-    put_taken(w, w->state.time, 0, kind, align, size, p);
-  else
-    write_taken_timed(kind, align, size, p);
+  if (UNLIKELY(!w))
+    return false;
+  uint64_t first = kind | (uint64_t)log2 << TRACE_ALIGN_SHIFT;
+  trace_unit *at = trace_put_plain(w->at, &w->state, first, size, (uintptr_t)p);
+  record_commit(w, LIKELY(at != NULL) ? at : w->at);
+  return at;
 }
 
-static ALWAYS_INLINE void put_given(writer *w, uint64_t time, uint32_t stack, trace_kind kind, size_t size,
-                                    const void *p) {
-  uint8_t *at = trace_put_head(w->at, &w->state, kind, time, stack);
-  at = trace_put_address(at, &w->state, (uintptr_t)p);
-  if (kind == TRACE_FREE_SIZED || kind == TRACE_DELETE_SIZED)
-    at = trace_put_number(at, size);
-  record_commit(w, at);
-}
-
-static NOINLINE void write_given_timed(trace_kind kind, size_t size, const void *p) {
-  uint32_t stack = stack_here();
-  writer *w = record_begin(PLAIN_MOST);
-  if (w)
-    put_given(w, record_time(w), stack, kind, size, p);
+static ALWAYS_INLINE void write_taken(trace_kind kind, uint8_t log2, size_t size, const void *p) {
+  if (UNLIKELY(!write_along(kind, log2, size, p)))
+    write_timed(kind, log2, size, p, false);
 }
 
 static ALWAYS_INLINE void write_given(trace_kind kind, size_t size, const void *p) {
-  writer *w = UNLIKELY(!here) || is_timed(p) ? NULL : record_begin_along();
-  if (LIKELY(w != NULL))
-    put_given(w, w->state.time, 0, kind, size, p);
-  else
-    write_given_timed(kind, size, p);
+  if (UNLIKELY(!here))
+    return;
+  bool in_order = is_timed(p);
+  if (UNLIKELY(in_order) || UNLIKELY(!write_along(kind, 0, size, p)))
+    write_timed(kind, 0, size, p, in_order);
 }
 
 static void write_thread(trace_kind kind, uint32_t number) {
   writer *w = record_begin(PLAIN_MOST);
-  if (w) {
-    uint8_t *at = trace_put_head(w->at, &w->state, kind, record_now(), 0);
-    if (kind == TRACE_THREAD_CREATE)
-      at = trace_put_number(at, number);
-    record_commit(w, at);
-  }
+  if (w)
+    record_put(w, &(trace_record){.kind = (uint8_t)kind, .time = record_now(), .thread = number});
 }
 
 /* ---- The calls ---- */
@@ -431,21 +431,18 @@ enum { COPIED_MOST = 1024 };
 /* A signal handler that comes before the record is written has a level of its own until then: the record's time
  * is that of the call, and the handler may get the memory that the call gave back. */
 static ALWAYS_INLINE void *resize(writer *w, uint64_t called, uint32_t stack, void *p, size_t size) {
-  uintptr_t old = (uintptr_t)p;
+  trace_record r = {
+    .kind = TRACE_REALLOC, .time = called, .stack = stack, .size = size, .old_address = (uintptr_t)p};
   void *q = masu_realloc(p, size);
   compiler_fence();
-  uint64_t took = 0;
   if (size > COPIED_MOST || UNLIKELY(!thread_untimed)) {
     uint64_t returned = record_now();
-    took = returned > called ? returned - called : 0;
+    r.took_ns = returned > called ? returned - called : 0;
   }
-  if (UNLIKELY(took > UNTIMED_NS))
+  if (UNLIKELY(r.took_ns > UNTIMED_NS))
     thread_moved(); /* too late by now to go along */
-  uint8_t *at = trace_put_head(w->at, &w->state, TRACE_REALLOC, called, stack);
-  at = trace_put_address(at, &w->state, old);
-  at = trace_put_number(at, size);
-  at = trace_put_address(at, &w->state, (uintptr_t)q);
-  record_commit(w, trace_put_number(at, took));
+  r.address = (uintptr_t)q;
+  record_put(w, &r);
   return q;
 }
 
@@ -454,7 +451,7 @@ static NOINLINE void *realloc_timed(void *p, size_t size) {
   writer *w = record_begin(PLAIN_MOST);
   if (!w)
     return masu_realloc(p, size);
-  uint64_t called = record_time(w);
+  uint64_t called = record_time(w, p && is_timed(p));
   note_resized(p);
   return resize(w, called, stack, p, size);
 }
@@ -479,7 +476,7 @@ internal void *recorded_reallocf(void *p, size_t size) {
 }
 
 static ALWAYS_INLINE void *taken_aligned(size_t alignment, size_t size, void *p) {
-  write_taken(TRACE_ALIGNED, alignment, size, p);
+  write_taken(TRACE_ALIGNED, align_log2(alignment), size, p);
   return p;
 }
 
@@ -531,7 +528,7 @@ internal void *recorded_new(size_t size) {
 
 internal void *recorded_new_aligned(size_t alignment, size_t size) {
   void *p = masu_memalign(alignment, size);
-  write_taken(TRACE_NEW_ALIGNED, alignment, size, p);
+  write_taken(TRACE_NEW_ALIGNED, align_log2(alignment), size, p);
   return p;
 }
 
@@ -634,15 +631,19 @@ static void thread_ends(void *unused) {
 /* So many nanoseconds for one record, with its share of the clock. */
 static uint32_t measure_cost(void) {
   enum { ROUNDS = 5, RECORDS = 200, TIMED = 8 /* one in so many */ };
-  uint8_t space[PLAIN_MOST];
+  trace_unit space[PLAIN_MOST];
   uint64_t best = UINT64_MAX;
   for (int round = 0; round < ROUNDS; round++) {
     uint64_t from = ticks_now_ns(false);
     trace_state s = {from, 0};
-    for (uint64_t i = 0; i < RECORDS; i++) {
-      uint8_t *at = trace_put_head(space, &s, TRACE_MALLOC, i % TIMED ? s.time : ticks_now_ns(false), 0);
-      at = trace_put_number(at, i);
-      trace_put_address(at, &s, 4096 * i);
+    for (uint64_t i = 1; i <= RECORDS; i++) {
+      trace_record r = {.kind = TRACE_MALLOC, .size = i, .address = 4096 * i};
+      if (i % TIMED == 0) {
+        r.time = ticks_now_ns(false);
+        trace_put(space, &s, &r);
+      } else {
+        trace_put_plain(space, &s, r.kind, r.size, r.address);
+      }
       __asm__ volatile("" : : "r"(space) : "memory");
     }
     uint64_t took = ticks_now_ns(false) - from;

@@ -16,7 +16,6 @@
 typedef uint32_t atomic_u32;
 typedef uint64_t atomic_u64;
 #define _Static_assert static_assert
-static inline uint32_t load_relaxed(const atomic_u32 *p) { return *p; }
 #include "observe/trace.h"
 
 struct Record {
@@ -34,38 +33,23 @@ inline Record resized(uint64_t time, uint64_t from, uint64_t to, uint64_t size, 
   return {TRACE_REALLOC, time, size, to, from, took};
 }
 
-inline uint8_t *put(uint8_t *at, trace_state *s, const Record &r) {
-  at = trace_put_head(at, s, r.kind, r.time, r.kind == TRACE_STACK ? 0 : r.stack);
-  switch (r.kind) {
-  case TRACE_ALIGNED:
-  case TRACE_NEW_ALIGNED:
-    *at++ = r.align_log2; // fallthrough
-  case TRACE_MALLOC:
-  case TRACE_CALLOC:
-  case TRACE_NEW:
-    return trace_put_address(trace_put_number(at, r.size), s, r.address);
-  case TRACE_REALLOC:
-    at = trace_put_number(trace_put_address(at, s, r.old_address), r.size);
-    return trace_put_number(trace_put_address(at, s, r.address), r.took_ns);
-  case TRACE_FREE:
-  case TRACE_DELETE:
-    return trace_put_address(at, s, r.address);
-  case TRACE_FREE_SIZED:
-  case TRACE_DELETE_SIZED:
-    return trace_put_number(trace_put_address(at, s, r.address), r.size);
-  case TRACE_THREAD_CREATE:
-    return trace_put_number(at, r.thread);
-  case TRACE_STACK: {
-    uint64_t last = 0;
-    at = trace_put_number(trace_put_number(at, r.stack), r.frames.size());
-    for (uint64_t frame : r.frames)
-      at = trace_put_near(at, &last, frame);
-    return at;
-  }
-  default:
-    return at;
-  }
+inline trace_unit *put(trace_unit *at, trace_state *s, const Record &r) {
+  trace_record t{};
+  t.kind = static_cast<uint8_t>(r.kind);
+  t.align_log2 = r.align_log2;
+  t.stack = r.stack;
+  t.thread = r.thread;
+  t.frames = static_cast<uint32_t>(r.frames.size());
+  t.time = r.time;
+  t.size = r.size;
+  t.address = r.address;
+  t.old_address = r.old_address;
+  t.took_ns = r.took_ns;
+  t.frame = reinterpret_cast<const trace_unit *>(r.frames.data());
+  return trace_put(at, s, &t);
 }
+
+constexpr size_t PAGE_UNITS = TRACE_PAGE / sizeof(trace_unit);
 
 // What a spool file holds.
 struct Spool {
@@ -86,24 +70,23 @@ struct Spool {
   Spool &add(uint32_t thread, const std::vector<Record> &records, uint32_t level = 0) {
     size_t next = 0;
     do {
-      std::vector<uint8_t> bytes(TRACE_BLOCK_PAGES * TRACE_PAGE);
+      std::vector<trace_unit> units(TRACE_BLOCK_PAGES * PAGE_UNITS);
       uint64_t start = next < records.size() ? records[next].time : 0;
       trace_state s{start, 0};
-      uint8_t *first = bytes.data() + sizeof(trace_block), *at = first;
-      const uint8_t *last = bytes.data() + bytes.size() - TRACE_RECORD_MOST;
-      while (next < records.size() && at < last)
+      trace_unit *at = units.data() + sizeof(trace_block) / sizeof *at;
+      const trace_unit *last = units.data() + units.size() - TRACE_UNITS_MOST;
+      while (next < records.size() && at <= last)
         at = put(at, &s, records[next++]);
       trace_block b{};
       b.magic = TRACE_BLOCK_MAGIC;
       b.page = static_cast<uint32_t>(data.size() / TRACE_PAGE);
-      b.pages = static_cast<uint32_t>((at - bytes.data() + TRACE_PAGE - 1) / TRACE_PAGE);
+      b.pages = static_cast<uint32_t>((static_cast<size_t>(at - units.data()) + PAGE_UNITS - 1) / PAGE_UNITS);
       b.thread = thread;
       b.level = level;
       b.time = start;
-      b.used = static_cast<uint32_t>(at - first);
       b.state = TRACE_FULL;
-      memcpy(bytes.data(), &b, sizeof b);
-      data.append(reinterpret_cast<char *>(bytes.data()), b.pages * TRACE_PAGE);
+      memcpy(units.data(), &b, sizeof b);
+      data.append(reinterpret_cast<char *>(units.data()), b.pages * TRACE_PAGE);
     } while (next < records.size());
     return *this;
   }

@@ -8,6 +8,7 @@
 #include "masu/leaks.h"
 #include "masu/pool.h"
 #include "masu/profile.h"
+#include "masu/stats.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "trap.h"
@@ -71,6 +72,55 @@ static void write_while_a_pool_grows(void) {
 static void no_file_is_written_with_a_lock(void **state) {
   (void)state;
   in_child(write_while_a_pool_grows);
+}
+
+/* ---- Statistics ---- */
+
+static void *takes_and_gives(void *unused) {
+  void *kept[100];
+  for (size_t i = 0; i < 100; i++)
+    REQUIRE((kept[i] = masu_malloc(1 + i * i * i)) != NULL);
+  void *large = masu_malloc(40 << 20);
+  REQUIRE(large != NULL);
+  masu_free(large);
+  for (size_t i = 0; i < 100; i++)
+    masu_free(kept[i]);
+  return unused;
+}
+
+/* Another thread works and ends, with slabs and large blocks of its own, wherever who reads asks the system. */
+static long let_another_work(long number, const long *arguments) {
+  static bool inside;
+  pthread_t other;
+  (void)number, (void)arguments;
+  if (!inside) {
+    inside = true;
+    add_relaxed(&asked, 1);
+    REQUIRE(pthread_create(&other, NULL, takes_and_gives, NULL) == 0 && pthread_join(other, NULL) == 0);
+    inside = false;
+  }
+  return -ENOMEM;
+}
+
+static void read_while_another_works(void) {
+  masu_stats s;
+  masu_resident r;
+  alarm(DEADLINE_MS / 1000);
+  takes_and_gives(NULL);
+  void *small = masu_malloc(100), *large = masu_malloc(4 << 20);
+  trap_calls(SYS_mincore, SYS_openat, let_another_work);
+  REQUIRE(masu_stats_read(&s, sizeof s) == 0);
+  REQUIRE(load_relaxed(&asked) > 0);
+  store_relaxed(&asked, 0);
+  REQUIRE(masu_stats_measure(&r, sizeof r) == 0);
+  REQUIRE(load_relaxed(&asked) > 2);
+  masu_free(small);
+  masu_free(large);
+}
+
+static void reading_stops_nobody(void **state) {
+  (void)state;
+  in_child(read_while_another_works);
 }
 
 /* ---- masu-live ---- */
@@ -227,6 +277,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(threads_are_sampled_while_a_profile_is_written),
       cmocka_unit_test(no_file_is_written_with_a_lock),
+      cmocka_unit_test(reading_stops_nobody),
       cmocka_unit_test(masu_live_starts_once),
       cmocka_unit_test(no_region_ends_inside),
       /* From here on there are threads of masu's own. */
