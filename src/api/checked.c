@@ -21,6 +21,11 @@ static size_t index_of(const slab *s, const void *p, const char *if_inside) {
   return offset / s->block_size;
 }
 
+/* Each byte is as the one before it. */
+static bool is_poisoned(const unsigned char *p, size_t n) {
+  return n == 0 || (p[0] == POISON && memcmp(p, p + 1, n - 1) == 0);
+}
+
 internal void checked_take(void *p) {
   slab *s = map_entry_descriptor(map_get(p));
   if (s->kind != SLAB_SMALL) {
@@ -31,10 +36,8 @@ internal void checked_take(void *p) {
   size_t i = index_of(s, p, "block handed out inside another");
   if (bit_set(b->live, i))
     report_misuse("block handed out twice", p);
-  if (bit_clear(b->poisoned, i))
-    for (size_t at = sizeof(block); at < s->block_size; at++)
-      if (((unsigned char *)p)[at] != POISON)
-        report_misuse("write after free", p);
+  if (bit_clear(b->poisoned, i) && !is_poisoned((unsigned char *)p + sizeof(block), s->block_size - sizeof(block)))
+    report_misuse("write after free", p);
 }
 
 internal void checked_live(slab *s, void *p) {
@@ -68,10 +71,10 @@ internal void checked_give(slab *s, void *p) {
   bit_set(b->poisoned, i);
 }
 
-/* Could malloc(size) have given a block of s? realloc may have left it too large by half; those that
+/* Could malloc(size) have given a block of s? realloc may have left it too large; those that
  * are looked at have more room, and those of signal handlers all that is mapped. */
 static bool is_natural_size(const slab *s, size_t size) {
-  if (size >= s->block_size / 2 || s->kind == SLAB_NESTED)
+  if (size >= least_kept(s->block_size) || s->kind == SLAB_NESTED)
     return true;
   if (s->kind == SLAB_SMALL && load_relaxed(&s->owner)->is_sampled)
     return true;

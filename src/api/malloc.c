@@ -339,10 +339,10 @@ PUBLIC void masu_free_aligned_sized(void *p, size_t alignment, size_t size) {
 /* ---- realloc ---- */
 
 /* A block may stay where it is if it isn't too small, and another would be the same
- * or not more than half of it would be left over. */
+ * or not too much of it would be left over. */
 static bool fits_in_place(const slab *s, size_t size) {
   return size <= s->block_size &&
-         (size >= s->block_size / 2 || class_of(size) == s->size_class);
+         (size >= least_kept(s->block_size) || class_of(size) == s->size_class);
 }
 
 /* Blocks of named heaps are roots of their own: nothing is gained by more room, which their limit has not. */

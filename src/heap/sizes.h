@@ -113,6 +113,11 @@ static inline unsigned class_above_table(size_t size) {
 static inline unsigned class_of(size_t size) {
   return size <= TABLE_MAX ? class_in_table(size) : class_above_table(size);
 }
+/* The least size for which realloc leaves a block where it is, of whatever class that size is. From 1 KiB on a
+ * copy costs more than the room. */
+static inline size_t least_kept(size_t block_size) {
+  return block_size / (block_size < KIB ? 2 : 4);
+}
 static inline size_t class_size(unsigned c) { return class_table.sizes[c]; }
 static inline unsigned class_slices(unsigned c) { return class_table.slices[c]; }
 

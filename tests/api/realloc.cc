@@ -80,6 +80,18 @@ TEST_P(Realloc, WithinTheUsableSizeKeepsThePlace) {
   }
 }
 
+/* A copy costs more than some room that is left over; much of it goes back. */
+TEST_P(Realloc, ShrinkingALittleKeepsThePlace) {
+  for (size_t n : {128ul, 512ul, 1 * KIB, 8 * KIB, 128 * KIB}) {
+    size_t least = n < 1 * KIB ? n / 2 : n / 4;
+    void *p = a.malloc(n);
+    EXPECT_EQ(a.realloc(p, least), p) << n;
+    void *moved = a.realloc(p, least * 3 / 4);
+    EXPECT_LT(a.usable_size(moved), n) << n;
+    a.free(moved);
+  }
+}
+
 TEST_P(Realloc, ShrinkingALotGivesMemoryBack) {
   auto *p = static_cast<unsigned char *>(a.malloc(200 * MIB));
   memset(p, 5, 200 * MIB);
