@@ -104,7 +104,7 @@ typedef struct masu_arena_figures {
   size_t held; /* bytes of all runs */
   size_t runs;
 } masu_arena_figures;
-/* size: sizeof *figures. Returns 0 or EINVAL. */
+/* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL. */
 MASU_API int masu_arena_read(const masu_arena *arena, masu_arena_figures *figures, size_t size);
 
 #ifdef __cplusplus

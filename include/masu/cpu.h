@@ -28,7 +28,7 @@ extern "C" {
 
 /* Samples so often in a second of each thread's CPU time, 1 to 1000; 0: 100. The system looks at
  * timers at its ticks, often 250 in a second: above that a sample stands for several. Takes
- * 34 MiB of address space, of which it touches what it needs. While it runs already, only changes
+ * 33 MiB of address space, of which it touches what it needs. While it runs already, only changes
  * the rate. Returns 0, EINVAL, ENOMEM, or EBUSY: the program handles SIGURG itself. */
 MASU_API int masu_cpu_start(unsigned hz);
 /* No more is sampled. What was stays, and a new start adds to it. */
@@ -48,7 +48,7 @@ typedef struct masu_cpu_figures {
   size_t threads; /* that have a timer */
 } masu_cpu_figures;
 
-/* size: sizeof *figures. Returns 0 or EINVAL (never started, or a size that is not known). */
+/* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL (or never started). */
 MASU_API int masu_cpu_read(masu_cpu_figures *figures, size_t size);
 
 #ifdef __cplusplus

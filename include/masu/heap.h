@@ -85,8 +85,8 @@ typedef struct masu_heap_figures {
 } masu_heap_figures;
 
 /* Stops nobody: while other threads use the heap the figures are of slightly different
- * moments. size: sizeof *figures. Returns 0, EINVAL (heap NULL, or a size that is not
- * known), or EAGAIN from a signal handler that interrupted the allocator. */
+ * moments. size: sizeof *figures; others as in masu/stats.h. Returns 0, EINVAL (also: heap
+ * NULL), or EAGAIN from a signal handler that interrupted the allocator. */
 MASU_API int masu_heap_read(const masu_heap *heap, masu_heap_figures *figures, size_t size);
 /* Calls visit for each heap that there is. visit may use heaps, not create or destroy
  * one. */

@@ -47,7 +47,7 @@ typedef struct masu_leaks {
  * nested, those of several overlap. Returns what the others want, or 0 and errno. */
 MASU_API uint64_t masu_leaks_begin(void);
 /* Closes a region, after looking for its lost blocks. found may be NULL: then it only closes.
- * size: sizeof *found. Returns 0 or an errno value. */
+ * size: sizeof *found; others as in masu/stats.h. Returns 0 or an errno value. */
 MASU_API int masu_leaks_end(uint64_t begun, masu_leaks *found, size_t size);
 /* Looks for lost blocks, and writes a file with their call stacks, which masu profile shows, as
  * all programs do that read the format of pprof (not compressed). Its sample types: objects and bytes,

@@ -206,7 +206,7 @@ typedef struct masu_pool_figures {
   size_t room;   /* blocks that all chunks have room for */
   size_t held;   /* bytes of all chunks; what was never used of them is not resident */
 } masu_pool_figures;
-/* size: sizeof *figures. Returns 0 or EINVAL. */
+/* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL. */
 MASU_API int masu_pool_read(const masu_pool *pool, masu_pool_figures *figures, size_t size);
 
 #ifdef __cplusplus

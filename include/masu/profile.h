@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Samples every `interval` bytes on average; 0: 512 KiB; 1: every allocation. From 512 KiB on a thread that has taken 256
- * samples goes on with some 8,000 a second, of which it saves up to 8,192 that it doesn't take, and the same in each named heap,
+ * samples goes on with some 4,000 a second, of which it saves up to 8,192 that it doesn't take, and the same in each named heap,
  * however much it allocates: the interval is widened as far as that takes, for the sizes that are sampled most. Covers what is
  * allocated after each thread's next refill, at most some KiB a size class later. While it
  * runs already, only changes the interval. While leaks are looked for (masu/leaks.h) every allocation is sampled;
@@ -50,11 +50,11 @@ typedef struct masu_profile_figures {
   double peak;       /* the most that was in use; somewhat too high: docs/profiling.md */
   size_t samples;    /* taken since the start */
   size_t live;       /* blocks on record */
-  size_t stacks;     /* different ones */
+  size_t stacks;     /* different ones, with the names of threads and heaps: see docs/profiling.md for how many there may be */
   size_t lost;       /* samples for which there was no memory */
 } masu_profile_figures;
 
-/* size: sizeof *figures. Returns 0 or EINVAL (never started, or a size that is not known). */
+/* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL (or never started). */
 MASU_API int masu_profile_read(masu_profile_figures *figures, size_t size);
 
 #ifdef __cplusplus

@@ -75,7 +75,7 @@ typedef struct masu_sized_figures {
   size_t made; /* blocks made ready so far, some at a time, in the pieces held */
   size_t held; /* bytes of address space; what was never used is not resident */
 } masu_sized_figures;
-/* size: sizeof *figures. Returns 0 or EINVAL. */
+/* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL. */
 MASU_API int masu_sized_read(unsigned index, masu_sized_figures *figures, size_t size);
 
 #ifdef __cplusplus

@@ -11,10 +11,14 @@
  * takes a slab's free blocks several at a time, and those it has not given out yet count as
  * live. `ready_most` bounds them; what the calling thread holds ready is not among them.
  *
- * All functions return 0 or an errno value: EINVAL (a size that is not known), ENOMEM, or
+ * All functions return 0 or an errno value: EINVAL (a size that does not fit, see below), ENOMEM, or
  * EAGAIN from a signal handler that interrupted the allocator. Any thread. Named heaps, pools, fixed
  * pools, arenas, ladders and scopes have a line each in masu_stats_print; masu_heap_read (heap.h) reads one
  * named heap. docs/statistics.md explains the figures.
+ *
+ * Who asks gives the size of the struct that it was compiled with. Fields are only ever added at the end: an older program
+ * gets those that it knows, a newer one 0 in those that this library doesn't. EINVAL: less than the first version had, or no
+ * multiple of 8.
  */
 #ifndef MASU_STATS_H
 #define MASU_STATS_H

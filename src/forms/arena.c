@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/figures.h"
 #include "forms/named.h"
 #include "heap/large.h"
 
@@ -311,10 +312,11 @@ PUBLIC size_t masu_arena_trim(masu_arena *head) {
 
 PUBLIC int masu_arena_read(const masu_arena *head, masu_arena_figures *out, size_t size) {
   const arena *a = arena_of(head);
-  if (size != sizeof *out)
+  if (!FIGURES_FIT(size, masu_arena_figures, runs))
     return EINVAL;
-  *out = (masu_arena_figures){.held = a->held, .used = arena_used(a)};
+  masu_arena_figures now = {.held = a->held, .used = arena_used(a)};
   for (const masu_run *r = a->first; r; r = r->next)
-    out->runs++;
+    now.runs++;
+  figures_give(out, size, &now, sizeof now);
   return 0;
 }

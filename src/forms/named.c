@@ -6,6 +6,7 @@
 #include "api/fast.h"
 #include "api/limb.h"
 #include "api/sampled.h"
+#include "base/figures.h"
 #include "heap/mail.h"
 #include "heap/roster.h"
 #include "os/lock.h"
@@ -244,7 +245,7 @@ static void count_slab(slab *s, void *context) {
 static size_t limit_of(size_t limit) { return limit == SIZE_MAX ? 0 : limit; }
 
 PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t size) {
-  if (!named || size != sizeof *out)
+  if (!named || !FIGURES_FIT(size, masu_heap_figures, refused))
     return EINVAL;
   if (thread_busy)
     return EAGAIN;
@@ -260,7 +261,7 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
       c.blocks -= heap_ready(l, k);
       c.live -= heap_ready(l, k) * class_size(k);
     }
-  *out = (masu_heap_figures){
+  masu_heap_figures now = {
       .used = load_relaxed(&named->account.used),
       .peak = load_relaxed(&named->account.peak),
       .live = c.live,
@@ -269,6 +270,7 @@ PUBLIC int masu_heap_read(const masu_heap *named, masu_heap_figures *out, size_t
       .hard = limit_of(load_relaxed(&named->account.hard)),
       .refused = load_relaxed(&named->account.refused),
   };
+  figures_give(out, size, &now, sizeof now);
   return 0;
 }
 

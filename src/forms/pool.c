@@ -5,6 +5,7 @@
 
 #include "api/thread.h"
 #include "base/bits.h"
+#include "base/figures.h"
 #include "forms/hands.h"
 #include "os/os.h"
 #include "os/report.h"
@@ -539,10 +540,11 @@ PUBLIC int masu_pool_for_each(masu_pool *head, void (*visit)(void *p, void *cont
 
 PUBLIC int masu_pool_read(const masu_pool *head, masu_pool_figures *out, size_t size) {
   const pool *p = pool_of(head);
-  if (size != sizeof *out)
+  if (!FIGURES_FIT(size, masu_pool_figures, held))
     return EINVAL;
-  *out = (masu_pool_figures){.block = p->head.size, .live = used_of(p) / p->head.size, .held = p->held};
+  masu_pool_figures now = {.block = p->head.size, .live = used_of(p) / p->head.size, .held = p->held};
   for (uint32_t i = 0; i < CHUNKS; i++)
-    out->room += p->chunk[i].capacity;
+    now.room += p->chunk[i].capacity;
+  figures_give(out, size, &now, sizeof now);
   return 0;
 }

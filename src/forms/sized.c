@@ -7,6 +7,7 @@
 #include "api/malloc.h"
 #include "api/thread.h"
 #include "base/bits.h"
+#include "base/figures.h"
 #include "forms/named.h"
 #include "forms/thread_end.h"
 #include "os/os.h"
@@ -551,15 +552,16 @@ PUBLIC size_t masu_sized_trim(void) {
 }
 
 PUBLIC int masu_sized_read(unsigned index, masu_sized_figures *out, size_t size) {
-  if (index >= CLASSES || size != sizeof *out)
+  if (index >= CLASSES || !FIGURES_FIT(size, masu_sized_figures, held))
     return EINVAL;
   thread_hold(LOCK_SIZED);
   const struct depot *d = &depots[index];
-  *out = (masu_sized_figures){.live = d->made - d->free, .made = d->made, .held = d->held};
+  masu_sized_figures now = {.live = d->made - d->free, .made = d->made, .held = d->held};
   thread_let_go(LOCK_SIZED);
   if (my_lists != &no_lists) {
     const ready_list *r = list_of_class(my_lists, index);
-    out->live -= (r->list ? list_length(index, r) : 0) + (r->spare ? r->spare_length : 0);
+    now.live -= (r->list ? list_length(index, r) : 0) + (r->spare ? r->spare_length : 0);
   }
+  figures_give(out, size, &now, sizeof now);
   return 0;
 }

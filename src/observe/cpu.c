@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/thread.h"
+#include "base/figures.h"
 #include "base/options.h"
 #include "heap/helper.h"
 #include "masu/cpu.h"
@@ -513,10 +514,10 @@ PUBLIC int masu_cpu_write(const char *path) {
 }
 
 PUBLIC int masu_cpu_read(masu_cpu_figures *out, size_t size) {
-  if (!cpu.table || size != sizeof *out)
+  if (!cpu.table || !FIGURES_FIT(size, masu_cpu_figures, threads))
     return EINVAL;
   bool busy = timers_lock();
-  *out = (masu_cpu_figures){
+  masu_cpu_figures now = {
       .sampled = (double)load_relaxed(&cpu.table->ns) * 1e-9,
       .used = (double)cpu_used() * 1e-9,
       .samples = load_relaxed(&cpu.table->samples),
@@ -525,6 +526,7 @@ PUBLIC int masu_cpu_read(masu_cpu_figures *out, size_t size) {
       .threads = cpu.threads,
   };
   timers_unlock(busy);
+  figures_give(out, size, &now, sizeof now);
   return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "api/sampled.h"
 #include "api/thread.h"
+#include "base/figures.h"
 #include "base/options.h"
 #include "forms/named.h"
 #include "heap/front.h"
@@ -475,9 +476,12 @@ PUBLIC uint64_t masu_leaks_begin(void) {
 PUBLIC int masu_leaks_end(uint64_t begun, masu_leaks *found, size_t size) {
   if (thread_is_inside())
     return EAGAIN;
-  if (found && size != sizeof *found)
+  if (found && !FIGURES_FIT(size, masu_leaks, unrecorded))
     return EINVAL;
-  int why = found ? look_for_leaks(begun, found, NULL) : 0;
+  masu_leaks now = {0};
+  int why = found ? look_for_leaks(begun, &now, NULL) : 0;
+  if (found)
+    figures_give(found, size, &now, sizeof now);
   close_region();
   return why;
 }

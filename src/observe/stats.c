@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/figures.h"
 #include "observe/ledger.h"
 #include "os/os.h"
 
@@ -25,44 +26,44 @@ static int read_ledger(ledger **out, int (*fill)(ledger *l)) {
 
 PUBLIC int masu_stats_read(masu_stats *stats, size_t size) {
   ledger *l;
-  int why = size == sizeof *stats ? read_ledger(&l, ledger_read) : EINVAL;
+  int why = FIGURES_FIT(size, masu_stats, named_heaps) ? read_ledger(&l, ledger_read) : EINVAL;
   if (why)
     return why;
-  *stats = l->process;
+  figures_give(stats, size, &l->process, sizeof l->process);
   ledger_end(l);
   return 0;
 }
 
 PUBLIC int masu_stats_measure(masu_resident *resident, size_t size) {
   ledger *l;
-  int why = size == sizeof *resident ? read_ledger(&l, ledger_measure) : EINVAL;
+  int why = FIGURES_FIT(size, masu_resident, other) ? read_ledger(&l, ledger_measure) : EINVAL;
   if (why)
     return why;
-  *resident = l->resident;
+  figures_give(resident, size, &l->resident, sizeof l->resident);
   ledger_end(l);
   return 0;
 }
 
-static int read_rows(ledger_id id, void *rows, size_t *count, size_t row_size) {
+static int read_rows(ledger_id id, bool fits, void *rows, size_t *count, size_t row_size) {
   const ledger_table *t = &ledger_tables[id];
   ledger *l;
-  int why = row_size == t->row_size ? read_ledger(&l, ledger_read) : EINVAL;
+  int why = fits ? read_ledger(&l, ledger_read) : EINVAL;
   if (why)
     return why;
   size_t there = l->counts[id].rows;
-  if (*count)
-    memcpy(rows, (const char *)l + t->offset, min_size(there, *count) * row_size);
+  for (size_t i = 0; i < min_size(there, *count); i++)
+    figures_give((char *)rows + i * row_size, row_size, (const char *)l + t->offset + i * t->row_size, t->row_size);
   *count = there;
   ledger_end(l);
   return 0;
 }
 
 PUBLIC int masu_stats_classes(masu_stats_class *rows, size_t *count, size_t row_size) {
-  return read_rows(LEDGER_CLASS, rows, count, row_size);
+  return read_rows(LEDGER_CLASS, FIGURES_FIT(row_size, masu_stats_class, free), rows, count, row_size);
 }
 
 PUBLIC int masu_stats_heaps(masu_stats_heap *rows, size_t *count, size_t row_size) {
-  return read_rows(LEDGER_HEAP, rows, count, row_size);
+  return read_rows(LEDGER_HEAP, FIGURES_FIT(row_size, masu_stats_heap, front), rows, count, row_size);
 }
 
 /* ---- Writing ---- */

@@ -472,10 +472,37 @@ TEST_F(Stats, MoreFormsThanThereIsRoomFor) {
   EXPECT_EQ(lines_with(printed(MASU_STATS_JSON), "\"form_more\": 0"), 1u);
 }
 
+/* A program that was compiled with a later header: what is not known here is 0, and what is beyond stays. */
+TEST_F(Stats, ALargerSize) {
+  struct {
+    masu_stats known;
+    uint64_t later[2], beyond;
+  } s;
+  memset(&s, 0xff, sizeof s);
+  ASSERT_EQ(masu_stats_read(&s.known, sizeof s - 8), 0);
+  EXPECT_GT(s.known.resident, s.known.own);
+  EXPECT_EQ(s.known.named_heaps, now().named_heaps);
+  EXPECT_EQ(s.later[0] + s.later[1], 0u);
+  EXPECT_EQ(s.beyond, UINT64_MAX);
+
+  struct row {
+    masu_stats_class known;
+    uint64_t later;
+  };
+  std::vector<row> rows(100, row{{}, 1});
+  size_t count = rows.size();
+  ASSERT_EQ(masu_stats_classes(&rows[0].known, &count, sizeof(row)), 0);
+  ASSERT_GE(count, 2u);
+  for (size_t i = 0; i < count; i++)
+    EXPECT_EQ(rows[i].known.live, rows[i].known.blocks * rows[i].known.size);
+  EXPECT_EQ(rows[0].later + rows[1].later, 0u);
+}
+
 TEST_F(Stats, BadSizesAndFormats) {
   char room[1024];
   size_t count = 0;
   EXPECT_EQ(masu_stats_read((masu_stats *)room, sizeof(masu_stats) - 8), EINVAL);
+  EXPECT_EQ(masu_stats_read((masu_stats *)room, sizeof(masu_stats) + 4), EINVAL);
   EXPECT_EQ(masu_stats_measure((masu_resident *)room, 0), EINVAL);
   EXPECT_EQ(masu_stats_classes((masu_stats_class *)room, &count, 8), EINVAL);
   EXPECT_EQ(masu_stats_heaps((masu_stats_heap *)room, &count, 8), EINVAL);
