@@ -374,12 +374,20 @@ static void put_label(encoding *e, uint64_t key, const char *name, size_t most) 
   put_message(&e->message, SAMPLE_LABEL, &e->packed);
 }
 
+/* The value that is written there. What is shown comes last: speedscope does not find the default. */
+static size_t value_written(const pprof_source *p, size_t n) {
+  size_t shown = 0;
+  while (strcmp(p->types[shown].type, p->shown) != 0)
+    shown++;
+  return n + 1 == p->type_count ? shown : n < shown ? n : n + 1;
+}
+
 static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {
   for (size_t i = 0; i < s->frame_count; i++)
     put_varint(&e->packed, location_at(e, s->frame[i])->id);
   put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
   for (size_t i = 0; i < p->type_count; i++)
-    pack(e, s->value[i]);
+    pack(e, s->value[value_written(p, i)]);
   put_message(&e->message, SAMPLE_VALUES, &e->packed);
   put_label(e, e->thread_key, s->thread, PPROF_THREAD);
   if (s->heap && *s->heap)
@@ -401,7 +409,7 @@ static void put_curve(encoding *e, const curve *c) {
 static void put_head(encoding *e, const pprof_source *p) {
   text_string(e, ""); /* string 0 */
   for (size_t i = 0; i < p->type_count; i++)
-    put_type(e, PROFILE_SAMPLE_TYPE, p->types[i]);
+    put_type(e, PROFILE_SAMPLE_TYPE, p->types[value_written(p, i)]);
   if (p->period)
     put_type(e, PROFILE_PERIOD_TYPE, p->period_type);
   put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, p->shown));

@@ -6,6 +6,7 @@
 
 #include "api/sampled.h"
 #include "api/thread.h"
+#include "base/figures.h"
 #include "base/options.h"
 #include "masu/heap.h"
 #include "observe/curve.h"
@@ -20,6 +21,9 @@
 #include "pages/supply.h"
 
 enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10, FEW = 10, SITES_AT_ONCE = 64 };
+
+/* Call sites; a tenth more without names of threads. */
+enum { SITES_MOST = 1 << 16, SITES_WITHOUT_THREAD = SITES_MOST / 10 };
 
 /* Where a sample was taken. */
 typedef struct origin {
@@ -138,6 +142,14 @@ static uint64_t hash_of(const origin *o) {
   return hash;
 }
 
+/* May there be one more like this? One that says nothing is there always. */
+static bool may_be_new(const origin *o) {
+  size_t most = SITES_MOST + (o->labels.thread[0] ? 0 : SITES_WITHOUT_THREAD);
+  return profiler.stacks < most || !(o->count || o->labels.thread[0] || o->labels.heap[0]);
+}
+
+/* Names of threads may count up, and code may come to ever new addresses: sites are never freed, so from some number on
+ * new ones are told apart by less. */
 static profile_site *find_site(const origin *o) {
   uint64_t hash = hash_of(o);
   size_t size = o->count * sizeof *o->frame;
@@ -146,6 +158,12 @@ static profile_site *find_site(const origin *o) {
     if (s->hash == hash && s->frame_count == o->count && !memcmp(s->frame, o->frame, size) &&
         !memcmp(&s->labels, &o->labels, sizeof s->labels))
       return s;
+  if (!may_be_new(o)) {
+    origin less = {0};
+    if (o->labels.thread[0])
+      less = *o, memset(less.labels.thread, 0, sizeof less.labels.thread);
+    return find_site(&less);
+  }
   s = meta_alloc(sizeof *s + size);
   if (!s)
     return NULL;
@@ -506,10 +524,10 @@ internal int profile_write_new(const char *path, uint64_t *size) {
 }
 
 PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
-  if (!profiler.bins || size != sizeof *out)
+  if (!profiler.bins || !FIGURES_FIT(size, masu_profile_figures, lost))
     return EINVAL;
   bool busy = profiler_lock();
-  *out = (masu_profile_figures){
+  masu_profile_figures now = {
       .in_use = profiler.in_use.sum,
       .in_use_low = estimate_bound(&profiler.in_use, -1),
       .in_use_high = estimate_bound(&profiler.in_use, 1),
@@ -527,6 +545,7 @@ PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
       .lost = profiler.lost,
   };
   profiler_unlock(busy);
+  figures_give(out, size, &now, sizeof now);
   return 0;
 }
 

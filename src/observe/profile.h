@@ -11,7 +11,7 @@
  *     a site's value at the peak: peak_* if it changed since, else what is in use now
  *     born of a site == sum over its records of when they were taken
  *
- * Threads: any; LOCK_SAMPLES guards it; sites are never freed, and only their values change. While a
+ * Threads: any; LOCK_SAMPLES guards it; sites are never freed, but their number is limited, and only their values change. While a
  * stack is walked at most LOCK_POOLS or LOCK_SIZED is held, while a file is made and written none: sites are copied some at
  * a time, so those of a file are of moments that lie that copying apart, but of one peak. Files are
  * written by the thread that allocates when one is due, and has neither; what a signal or another process asks for is written

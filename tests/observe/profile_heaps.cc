@@ -79,7 +79,7 @@ TEST_F(ProfileHeaps, SoAreBatchesOfEveryWayToAllocate) {
 TEST_F(ProfileHeaps, SoIsGrowthInPlace) {
   std::vector<double> ratios;
   ASSERT_EQ(masu_profile_start(4 * MIB), 0);
-  for (int round = 0; round < 100; round++) {
+  for (int round = 0; round < 400; round++) {
     double estimate = 0, truth = 0;
     for (int i = 0; i < 10; i++) {
       double before = read_profile().in_use;
