@@ -8,6 +8,7 @@
 #include <set>
 
 #include "forms.h"
+#include "queue.h"
 
 struct pool_case {
   size_t size, alignment;
@@ -305,22 +306,14 @@ protected:
 
 /* One thread takes, another gives back: the blocks find their way to the first one. */
 TEST_F(SharedPool, BlocksComeBackFromAnotherThread) {
-  std::atomic<void *> handed{nullptr};
+  queue<void *> handed;
   constexpr int COUNT = 200000;
   std::thread other([&] {
-    for (int i = 0; i < COUNT; i++) {
-      void *p;
-      while (!(p = handed.exchange(nullptr)))
-        std::this_thread::yield();
-      masu_pool_free(pool, p);
-    }
+    for (int i = 0; i < COUNT; i++)
+      masu_pool_free(pool, handed.take());
   });
-  for (int i = 0; i < COUNT; i++) {
-    void *p = masu_pool_alloc(pool), *nobody;
-    do
-      nobody = nullptr;
-    while (!handed.compare_exchange_weak(nobody, p));
-  }
+  for (int i = 0; i < COUNT; i++)
+    handed.put(masu_pool_alloc(pool));
   other.join();
   EXPECT_EQ(read(pool).live, 0u);
   EXPECT_LE(read(pool).held, 256 * KIB);
