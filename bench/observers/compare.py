@@ -220,11 +220,12 @@ def main(argv: list[str]) -> None:
         some = programs.found(workloads(), folder / "made")
         only = picked(given.only, [p.name for p in some], "program")
         some = [p for p in some if (p.name in only if only else p.quick or not given.quick)]
+        here = machine()  # what is checked out now, and not at the end
         state = given.json.parent / f"observers-{key_of(all_, some, plan)}.state"
         measured, named, called = measure(all_, some, plan, folder, state, peers, console)
     rows = results.rows(measured, all_)
     content = {
-        "machine": machine(),
+        "machine": here,
         "versions": contenders.versions(peers),
         "observers": {c.name: {"of": c.of, "what": c.what, "missing": c.missing} for c in all_ if c.of},
         "rows": rows,

@@ -18,6 +18,10 @@ from masu.measuring.answers import why_not
 from masu.measuring.measure import Allocator, clean_environment
 
 
+LIMITS = {"masu live": (1.01, 1.01), "masu heap": (1.03, 1.01), "masu cpu": (1.02, 1.02), "masu record": (3.0, 1.2)}
+"""What the time may at most be: of programs that do little but allocate, and of others."""
+
+
 @dataclass(frozen=True)
 class Contender:
     name: str
@@ -40,8 +44,6 @@ class Contender:
     python: bool = False
     """Takes a script of Python for a program, and no other."""
     most_rounds: int = 0
-    limits: tuple[float, float] = (0.0, 0.0)
-    """What it may at most be: of programs that do little but allocate, and of others."""
     missing: str = ""
 
     @property
@@ -83,13 +85,13 @@ def _ours(folder: Path) -> list[Contender]:
         Contender("masu again", "masu", "a copy of the library, nothing on: what differs is noise", again),
         Contender("masu live", "masu", "live page, and nobody looks", library, ("MASU_OPTIONS=live",)),
         Contender("masu heap", "masu", "heap profile, a sample every 512 KiB, a file every 5 s", library,
-                  ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*", limits=(1.03, 1.01)),
+                  ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*"),
         Contender("masu cpu", "masu", "CPU profile, 100 samples a second, a file every 2 s", library,
-                  ("MASU_OPTIONS=cpu,profile_every:2", *profile), writes="*.cpu.pb*", limits=(1.02, 1.02)),
+                  ("MASU_OPTIONS=cpu,profile_every:2", *profile), writes="*.cpu.pb*"),
         Contender("masu leaks", "masu", "leak check at the end", library,
                   ("MASU_OPTIONS=leaks", *profile), writes="*.leaks.pb*", samples=False),
         Contender("masu record", "masu", "every call, for masu replay",
-                  prefix=record, writes="*.trace", samples=False, records=True, helpers=True, limits=(3.0, 1.2)),
+                  prefix=record, writes="*.trace", samples=False, records=True, helpers=True),
     ]  # fmt: skip
     return [replace(c, missing=_why_not_known(library, c)) for c in contenders]
 

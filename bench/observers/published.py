@@ -1,7 +1,7 @@
-"""The committed runs as the tables of docs/observers.md.
+"""The committed runs as the tables of docs/observers.md, and what docs/leaks.md says of them.
 
-    bench/observers/published.py           writes them into the page
-    bench/observers/published.py --check   exit status 1 when the page has others
+    bench/observers/published.py           writes them into the pages
+    bench/observers/published.py --check   exit status 1 when a page has others
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from observers.results import BROKEN, HELD, OPEN, limits
+from observers.contenders import LIMITS
+from observers.results import BROKEN, HELD, OPEN, limits, verdict
 
 RESULTS, SOAK = ROOT / "bench/results/observers.json", ROOT / "bench/results/soak.json"
-PAGE = ROOT / "docs/observers.md"
+PAGE, LEAKS = ROOT / "docs/observers.md", ROOT / "docs/leaks.md"
 BEGIN, BEGIN_SOAK, END = "<!-- bench/observers/published.py -->", "<!-- bench/observers/published.py: the soak -->", "<!-- end -->"
 NONE = "No run is committed yet: `script/{} --publish` makes one and fills this in."
 
@@ -25,11 +26,23 @@ def publish(content: dict, results: Path = RESULTS) -> None:
     """results: RESULTS or SOAK."""
     results.parent.mkdir(parents=True, exist_ok=True)
     results.write_text(json.dumps(content, indent=1) + "\n")
-    PAGE.write_text(page(PAGE.read_text(), *committed()))
+    write()
 
 
 def committed() -> list[dict | None]:
     return [json.loads(path.read_text()) if path.exists() else None for path in (RESULTS, SOAK)]
+
+
+def pages() -> dict[Path, str]:
+    """With the committed runs in them."""
+    run, soak = committed()
+    leaks = leak_checks(run) if run else NONE.format("bench-observers")
+    return {PAGE: page(PAGE.read_text(), run, soak), LEAKS: _put(LEAKS.read_text(), BEGIN, leaks)}
+
+
+def write() -> None:
+    for path, text_ in pages().items():
+        path.write_text(text_)
 
 
 def page(before: str, run: dict | None, soak: dict | None) -> str:
@@ -69,6 +82,9 @@ def _limits(content: dict) -> str:
 
 # ---- The soak ----
 
+SOAK_LIMIT = LIMITS["masu heap"][1]
+"""Of its cost."""
+
 
 def soaked(content: dict) -> str:
     lines = []
@@ -80,9 +96,9 @@ def soaked(content: dict) -> str:
                 _figure(row, "limit"), f"**{row['verdict']}**", f"{_figure({**off, 'figure': row['figure']}, 'growth')}" if off else "",
             ))  # fmt: skip
     days = ", ".join(f"{name} {one['figures'][0]['days']} days" for name, one in content["programs"].items())
-    costs = ", ".join(f"{name} {_ratio(one['cost'])}" for name, one in content["programs"].items())
+    costs = "; ".join(f"{name} {_ratio(one['cost'])}, **{verdict(one['cost'], SOAK_LIMIT)}**" for name, one in content["programs"].items())
     return "\n\n".join([
-        f"{_machine(content)} After the warm-up: {days}. Time with the sampler: {costs}.",
+        f"{_machine(content)} After the warm-up: {days}. Time with the sampler, which may be {SOAK_LIMIT:.2f}: {costs}.",
         _table(("program", "figure", "level", "growth over all days, 95 %", "limit", "", "growth without sampler"), lines),
     ])  # fmt: skip
 
@@ -173,6 +189,16 @@ def _missing(content: dict) -> str:
     return "Not measured:\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
 
 
+def leak_checks(content: dict) -> str:
+    """What they cost, in a sentence."""
+    said = []
+    for one in content["sums"]:
+        if one["observer"] == "masu leaks" and one["programs"]:
+            programs = "programs that do little but allocate" if one["allocates"] else "other programs"
+            said.append(f"{programs} took {one['time']:.1f} times as long on average and {one['time_worst']:.1f} times at most (`{one['time_worst_program']}`)")
+    return f"Every allocation is recorded with its call stack: {', '.join(said)}. [What the observers cost](observers.md) has the run."
+
+
 def missing(content: dict) -> list[str]:
     """A line for each reason why something was not measured."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -184,13 +210,10 @@ def missing(content: dict) -> list[str]:
 
 
 def main() -> None:
-    before = PAGE.read_text()
-    now = page(before, *committed())
-    if sys.argv[1:] == ["--check"]:
-        if now != before:
-            sys.exit("docs/observers.md: the tables are not those of bench/observers/published.py")
-        return
-    PAGE.write_text(now)
+    if sys.argv[1:] != ["--check"]:
+        write()
+    elif wrong := [path.name for path, text_ in pages().items() if path.read_text() != text_]:
+        sys.exit(f"docs: {', '.join(wrong)}: not as bench/observers/published.py makes it of the committed runs")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from masu.measuring import statistics
 
-from observers.contenders import Contender
+from observers.contenders import LIMITS, Contender
 from observers.running import Run
 
 HELD, BROKEN, OPEN = "held", "broken", "not clear"
@@ -53,8 +53,7 @@ def _row(one: Measured, contender: Contender) -> dict:
     kib, base_kib = one.kib[length][contender.name], one.kib[length][contender.of]
     count = min(len(own), len(base))  # rounds that both were in, from the first on
     times, memory = statistics.ratio(own[:count], base[:count]), statistics.ratio(kib[:count], base_kib[:count])
-    limit = contender.limits[0 if one.allocates else 1]
-    return {
+    return judged({
         **row,
         "input": length,
         "rounds": count,
@@ -65,8 +64,15 @@ def _row(one: Measured, contender: Contender) -> dict:
         "time": _interval(times),
         **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
-        **({"limit": limit, "verdict": verdict(times, limit)} if limit else {}),
-    }
+    })  # fmt: skip
+
+
+def judged(row: dict) -> dict:
+    """With its limit and what became of it. A run from before may have had none."""
+    if "time" not in row or row["observer"] not in LIMITS:
+        return row
+    limit = LIMITS[row["observer"]][0 if row["allocates"] else 1]
+    return {**row, "limit": limit, "verdict": verdict(row["time"], limit)}
 
 
 def _interval(e: statistics.Estimate) -> list[float | None]:
@@ -74,16 +80,17 @@ def _interval(e: statistics.Estimate) -> list[float | None]:
     return [x if math.isfinite(x) else None for x in (e.median, e.low, e.high)]
 
 
-def verdict(e: statistics.Estimate, limit: float) -> str:
-    if e.high <= limit:
-        return HELD
-    return BROKEN if e.low > limit else OPEN
+def verdict(interval: list[float | None], limit: float) -> str:
+    _, low, high = interval
+    if low is None or high is None:
+        return OPEN
+    return HELD if high <= limit else BROKEN if low > limit else OPEN
 
 
 def limits(all_rows: list[dict]) -> list[dict]:
     """Of each limit the programs by what became of it there, and what became of it in all."""
     found: dict[tuple[str, bool], dict] = {}
-    for row in all_rows:
+    for row in map(judged, all_rows):
         if "verdict" in row:
             one = {"observer": row["observer"], "allocates": row["allocates"], "limit": row["limit"], HELD: [], OPEN: [], BROKEN: []}
             found.setdefault((row["observer"], row["allocates"]), one)[row["verdict"]].append(row)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from masu import trace
-from masu.measuring.measure import SYSTEM, clean_environment, family, measure
+from masu.measuring.measure import SYSTEM, clean_environment, measure
 from masu.messages import Problem
+from masu.reach import family
 
 from observers.contenders import Contender
 

@@ -9,7 +9,8 @@ the resident memory, masu's own, and the size and call sites of the newest profi
 Judged by the means of the days after the warm-up, a third of all: the slope of each figure (Theil and Sen) with its 95 % interval, times the
 days. `steady`: the whole interval is below 5 % of the figure (or below a small amount: some KiB, 25 sites). `grows`:
 all of it is above that. `not clear`: neither; a longer run tells. The cost is the ratio of the hours' times, with the
-95 % interval of a bootstrap over hours. The exit status is 0 when all is steady.
+95 % interval of a bootstrap over hours; it is held where all of that is below the sampler's limit, broken where all is above. The exit
+status is 0 when all is steady and the cost not broken.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from masu.messages import Problem
 from masu.pprof import BadProfile, read
 from observers import published, tables
 from observers.contenders import Contender
+from observers.results import BROKEN, verdict
 from observers.running import Redis
 
 HOURS = 24
@@ -255,7 +257,8 @@ def shown(figure: str, value: float) -> str:
 
 
 def table(name: str, rows: list[dict], ratio: list[float]) -> Table:
-    title = f"{name}: {rows[0]['days']} days after the warm-up; time with the sampler {ratio[0]:.3f}, {ratio[1]:.3f} to {ratio[2]:.3f}"
+    cost = f"time with the sampler {ratio[0]:.3f}, {ratio[1]:.3f} to {ratio[2]:.3f}, limit {published.SOAK_LIMIT:.2f}: {verdict(ratio, published.SOAK_LIMIT)}"
+    title = f"{name}: {rows[0]['days']} days after the warm-up; {cost}"
     out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "level", "growth", "95 %", "limit", "", "sampler off: level", "growth"):
         out.add_column(heading, justify="right" if heading else "left", no_wrap=True)
@@ -283,7 +286,7 @@ def main(argv: list[str]) -> int:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
     if given.publish and (set(names) != PROGRAMS.keys() or given.load != 1):
         parser.error("--publish is for all of it")
-    console, content, steady = tables.console(), {"machine": machine(), "programs": {}}, True
+    console, content, fine = tables.console(), {"machine": machine(), "programs": {}}, True
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with tempfile.TemporaryDirectory(prefix="masu-soak-", ignore_cleanup_errors=True) as folder:
         for name in names:
@@ -294,14 +297,14 @@ def main(argv: list[str]) -> int:
             rows, ratio = judged(kept), cost(kept)
             content["programs"][name] = {"figures": rows, "cost": ratio, "hours": vars(kept)}
             console.print(table(name, rows, ratio))
-            steady &= all(row["verdict"] == STEADY for row in rows)
+            fine &= all(row["verdict"] == STEADY for row in rows) and verdict(ratio, published.SOAK_LIMIT) != BROKEN
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(content, indent=1) + "\n")
     console.print(f"figures in {given.json}", style="dim", highlight=False)
     if given.publish:
         published.publish(content, published.SOAK)
         console.print(f"{published.SOAK} and {published.PAGE} are new", style="dim", highlight=False)
-    return 0 if steady else 1
+    return 0 if fine else 1
 
 
 if __name__ == "__main__":
