@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["numpy", "rich", "scipy"]
+# dependencies = ["numpy", "rich"]
 # ///
 """Compares allocators on a command of your own.
 
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 try:
     from masu.measuring import rounds
 except ModuleNotFoundError as missing:
-    sys.exit(f"compare.py needs the Python package {missing.name}: apt install python3-numpy python3-rich python3-scipy")
+    sys.exit(f"compare.py needs the Python package {missing.name}: apt install python3-numpy python3-rich")
 
 from masu.json_text import json_text
 from masu.measuring.measure import SYSTEM, Allocator

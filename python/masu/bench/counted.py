@@ -1,20 +1,22 @@
-"""What is counted and not timed, in runs of their own: memory by kind, system calls, instructions.
+"""What is counted in runs that are not timed: memory by kind, system calls, instructions.
 
 These runs are slower than the timed ones, so nothing of theirs is compared as a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from masu.measuring.measure import SYSTEM, Allocator, family, measure
+from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.messages import Problem
+from masu.reach import family
 
 SAMPLE_S = 0.02
 TIMEOUT_S = 240
@@ -63,17 +65,15 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def memory(command: Sequence[str], allocator: Allocator, environment: dict[str, str]) -> dict[str, float]:
+@contextlib.contextmanager
+def memory(into: dict[str, float]) -> Iterator[Callable[[int], None]]:
+    """The peaks of what measure() starts meanwhile; it is to tell its launcher. Another run that nothing is timed in will do."""
     sampler = Sampler()
     try:
-        usage = measure(list(command), allocator, environment=environment, started=sampler.watch)
+        yield sampler.watch
     finally:
         sampler.ended.set()
-    if usage.status:
-        raise Problem(f"memory: ends with {usage.status}")
-    if not sampler.peaks["rss_kib"]:
-        raise Problem("memory: it ended before it was looked at")
-    return {f"sampled_{key}": float(peak) for key, peak in sampler.peaks.items()}
+    into.update({f"sampled_{key}": float(peak) for key, peak in sampler.peaks.items() if sampler.peaks["rss_kib"]})
 
 
 # ---- System calls ----

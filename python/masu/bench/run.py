@@ -55,7 +55,7 @@ class Plan:
     least_rounds: int = LEAST_ROUNDS
     most_rounds: int = 30
     count: bool = False
-    """Also what takes runs of its own: what is counted, and cases without huge pages?"""
+    """Also what is counted, most of it in runs of its own, and cases without huge pages?"""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Measured:
     process: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """What the system counted: CPU time, switches, faults."""
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
-    """In a run of its own: memory by kind, system calls, instructions."""
+    """In runs that are not timed: memory by kind, system calls, instructions."""
     system_calls: dict[str, dict[str, float]] = field(default_factory=dict)
     uncounted: dict[str, list[str]] = field(default_factory=dict)
     """What could not be counted, and why."""
@@ -187,12 +187,13 @@ class Runner:
         least = min(self.plan.least_rounds, most)
         # The same program ran just before; but what a real one writes to a file is compared in the warm-up only.
         warm = case.rounds or name.endswith(HUGE_OFF) and not case.program
-        start, round_ = time.monotonic(), 0 if warm else -1
+        start, first = time.monotonic(), 0 if warm else -1
+        round_ = first
         counts = self.plan.count and not name.endswith(HUGE_OFF)
 
         def leave_out(contender: str, why: str) -> None:
             result.missing[contender] = why
-            for found in (result.values, result.process, result.answers, result.curves):
+            for found in (result.values, result.process, result.answers, result.curves, result.counted, result.uncounted):
                 found.pop(contender, None)
 
         def once(contender: Contender) -> tuple[Contender, str]:
@@ -202,7 +203,8 @@ class Runner:
             part = min(0.99, max(both, (round_ + 1) / most))
             tell(f"{name}: {contender.name}", part * (TIMED if counts else 1))
             try:
-                self._once(case, name, contender, result, warm_up=round_ < 0)
+                sampled = counts and round_ == first and contender.name != AGAIN
+                self._once(case, name, contender, result, warm_up=round_ < 0, sampled=sampled)
             except Problem as problem:
                 return contender, str(problem)
             return contender, ""
@@ -238,10 +240,7 @@ class Runner:
 
     def _count(self, case: Case, name: str, contender: Contender, result: Measured) -> None:
         allocator, environment = contender.allocator, _environment(name)
-        found: dict[str, float] = {}
-
-        def memory() -> None:
-            found.update(counted.memory(self._command(case, contender, environment), allocator, environment))
+        found = result.counted.setdefault(contender.name, {})
 
         def system_calls() -> None:
             brief = replace(case, command=case.short or case.command)
@@ -256,26 +255,33 @@ class Runner:
 
         # malloc and free that are compiled into the program are not outside of it.
         counted_outside = case.instructions and contender.name != INLINE
-        for count in (memory, system_calls, *([instructions] if counted_outside else [])):
+        for count in (system_calls, *([instructions] if counted_outside else [])):
             try:
                 count()
             except Problem as problem:
                 result.uncounted.setdefault(contender.name, []).append(str(problem))
-        result.counted[contender.name] = found
 
     def _inline(self, case: Case) -> bool:
         return (self.workloads / f"{case.command[0]}-{INLINE}").exists()
 
-    def _once(self, case: Case, name: str, contender: Contender, result: Measured, *, warm_up: bool = False) -> None:
+    def _once(
+        self, case: Case, name: str, contender: Contender, result: Measured, *, warm_up: bool = False, sampled: bool = False
+    ) -> None:
         environment = _environment(name)
         command = self._command(case, contender, environment)
         kept = self.made / "kept"
         if warm_up:  # what the timed rounds throw away is kept once, to be compared
             kept.unlink(missing_ok=True)
             command = [word.replace(os.devnull, str(kept)) for word in command]
-        usage = measure(command, contender.allocator, environment=environment)
+        found: dict[str, float] = {}
+        with counted.memory(found) if sampled else contextlib.nullcontext() as watch:
+            usage = measure(command, contender.allocator, environment=environment, started=watch)
         if usage.status or "cannot be preloaded" in usage.errors:
             raise Problem(_why(usage))
+        if found:
+            result.counted[contender.name] = found
+        elif sampled:
+            result.uncounted.setdefault(contender.name, []).append("memory: it ended before it was looked at")
         own = own_figures(usage.output)
         answers = dict(own)
         if case.program and usage.output and not own:
@@ -288,9 +294,9 @@ class Runner:
         values = result.values.setdefault(contender.name, {})
         for figure in case.figures:
             values.setdefault(figure.key, []).append(_value(figure, usage, own))
-        counted = result.process.setdefault(contender.name, {})
+        process = result.process.setdefault(contender.name, {})
         for key in ("wall_s", "cpu_s", "peak_rss_kib", "page_faults", "voluntary_switches", "involuntary_switches"):
-            counted.setdefault(key, []).append(float(getattr(usage, key)))
+            process.setdefault(key, []).append(float(getattr(usage, key)))
         if "curve" in own:
             result.curves[contender.name] = own["curve"]
 
@@ -311,11 +317,11 @@ class Runner:
 
 @contextlib.contextmanager
 def _mapping(case: Case) -> Iterator[Callable]:
-    """`map`, one after the other; where a case waits, as many at once as there are cores, up to MOST_AT_ONCE."""
+    """`map`, one after the other; where a case waits most of its time, two at once on each core, up to MOST_AT_ONCE."""
     if not case.waits:
         yield map
         return
-    pool = ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0))))
+    pool = ThreadPoolExecutor(min(MOST_AT_ONCE, 2 * len(os.sched_getaffinity(0))))
     try:
         yield pool.map
     finally:
