@@ -4,7 +4,8 @@ by a replay without think time, peak memory by one with it.
 
     build/venv/bin/python bench/predict.py [--rounds N] [--with NAME=LIBRARY]... [PROGRAM]...
 
-PROGRAM: names of the table below; all without one. Prints a Markdown table.
+PROGRAM: names of the table below; all without one. Prints a Markdown table, and above it when, where and of what. A program that fails is named, the rest
+goes on, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.console import Console
 
 from masu import installed, replay, trace
 from masu.bench import programs
+from masu.bench.report import machine
 from masu.compare import Comparison, compare
 from masu.library import library_path
 from masu.measuring import statistics
@@ -84,16 +86,18 @@ def one(name: str, command: list[str], allocators: list[Allocator], rounds: int,
     if not shutil.which(command[0]):
         return [f"| {name} | | | is not installed | | |"]
     command = [word.replace("{made}", str(folder)) for word in command]
-    file = folder / "it.trace"
+    file = folder / f"{name}.trace"
     # What the program prints would be in the table.
     run = subprocess.run(
         [MASU, "record", "-o", file, "--", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
     )
     if run.returncode:
-        raise Problem(f"{name}: {run.stderr.strip()}")
+        raise Problem(run.stderr.strip() or f"exit status {run.returncode}")
     found = trace.read(file)
     made = replay.plan(found, found.main(), folder)
     real = compare(command, allocators, console, rounds=rounds)
+    if not real.runs.get(SYSTEM.name):
+        raise Problem(real.failed[SYSTEM.name])
     times = replay.replay(made, allocators, console, rounds=rounds, settle_s=0).predicted_s
     peaks = replay.replay(made, allocators, console, rounds=rounds, settle_s=0, think=True).predicted_peak_kib
     file.unlink()
@@ -107,12 +111,22 @@ def main() -> None:
     parser.add_argument("program", nargs="*")
     given = parser.parse_args()
     console = Console(stderr=True)
-    allocators = [f.allocator for f in installed.usable(library_path(), tuple(given.extra))]
+    usable = installed.usable(library_path(), tuple(given.extra))
+    allocators = [f.allocator for f in usable]
+    here = machine(Path(__file__).resolve())
+    versions = ", ".join(f"{f.name} {f.version}".strip() for f in usable)
+    print(f"{here['when']}, commit {here['commit']}, {here['cpu']}, {given.rounds} rounds: {versions}.\n")
     print("| program | figure | allocator | real | replayed | off by |\n|---|---|---|---|---|---|")
+    failed = False
     with tempfile.TemporaryDirectory() as folder:
         programs.generate(Path(folder))
         for name in given.program or PROGRAMS:
-            print("\n".join(one(name, PROGRAMS[name], allocators, given.rounds, Path(folder), console)), flush=True)
+            try:
+                print("\n".join(one(name, PROGRAMS[name], allocators, given.rounds, Path(folder), console)), flush=True)
+            except Problem as problem:
+                print(f"predict.py: {name}: {problem}", file=sys.stderr)
+                failed = True
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
