@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from masu.measuring import statistics
-from masu.measuring.measure import SYSTEM, Allocator, Usage, family, measure
+from masu.measuring.measure import SYSTEM, Allocator, Usage, launcher, measure
 from masu.measuring.rounds import Answers, Row, add_answers, differing, own_figures, own_rows
 from masu.measuring.statistics import LEAST_ROUNDS
 from masu.messages import Problem
 from masu.program import answers_malloc
-from masu.reach import Reach
+from masu.reach import Reach, family
 
 MOST_ROUNDS = 30
 SECONDS = 180.0
@@ -225,7 +225,7 @@ class Program:
 
     def __call__(self, command: Sequence[str], allocator: Allocator, metric: re.Pattern[str] | None) -> Run:
         """Problem: it failed."""
-        reach = None if allocator.name in self.seen else Reach(allocator.library)
+        reach = None if allocator.name in self.seen else Reach(allocator.library, launcher())
         if allocator == SYSTEM and reach and (other := answers_malloc(command[0])):
             self.other_malloc = other
             reach.libraries.add(other)
@@ -417,8 +417,8 @@ def advice(c: Comparison) -> str:
     gain, sure = _gain(c, best, speed, SYSTEM.name)
     what = f"by {speed.label} ({c.way})" if c.metric else "by CPU time" if c.counted is LASTING else "by time"
     if best == SYSTEM.name or SYSTEM.name in even or not sure:
-        first = f"No difference beyond noise {what}: this program can stay on the system's allocator."
         slower = [n for n in c.runs if _gain(c, n, speed, SYSTEM.name)[1] and _gain(c, n, speed, SYSTEM.name)[0] < 1]
+        first = f"No {'gain' if slower else 'difference'} beyond noise {what}: this program can stay on the system's allocator."
         if slower:
             first += f" Slower here: {', '.join(slower)}."
         best, even = SYSTEM.name, [n for n in c.runs if n != SYSTEM.name and n not in slower]
@@ -442,6 +442,7 @@ def as_json(c: Comparison) -> dict:
     return {
         "command": c.command,
         "rounds": c.rounds,
+        "interrupted": c.interrupted,
         "failed": c.failed,
         "notes": notes(c),
         "advice": advice(c),

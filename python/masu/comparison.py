@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from masu.compare import Comparison, advice, notes
+from masu.compare import Comparison, advice, interruption, notes
 from masu.measuring import statistics
 from masu.measuring.measure import SYSTEM
 from masu.measuring.rounds import Row, blocks, fits, shown
@@ -130,6 +130,6 @@ def page(c: Comparison, versions: dict[str, str]) -> str:
     return render(
         "comparison.html",
         command=shlex.join(c.command), rounds=c.rounds, names=names, versions=versions, rows=rows,
-        ratios=ratios(c), advice=advice(c), notes=notes(c), failed=c.failed, times=plot(times, 0.8 + 0.3 * len(names)),
-        curves=plot(curves, 3.4) if last else "",
+        ratios=ratios(c), advice=advice(c), notes=notes(c), failed=c.failed, interruption=interruption(c),
+        times=plot(times, 0.8 + 0.3 * len(names)), curves=plot(curves, 3.4) if last else "",
     )  # fmt: skip

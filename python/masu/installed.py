@@ -58,7 +58,7 @@ def _loader_paths() -> dict[str, str]:
 def _version_of(path: Path) -> str:
     """As the package says; else as the file's own name does."""
     real = path.resolve()
-    for candidate in (path, real):
+    for candidate in dict.fromkeys((real, path)):
         try:
             owner = subprocess.run(["dpkg", "-S", str(candidate)], capture_output=True, text=True, check=False).stdout
         except OSError:

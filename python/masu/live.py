@@ -101,6 +101,11 @@ class Figures:
     def process(self) -> dict:
         return self.rows["process"][0]
 
+    @property
+    def fragmentation(self) -> float:
+        """External: the part that is free between blocks in use, where only blocks of the same size class fit."""
+        return self.process["slab_free"] / max(self.process["live"] + self.process["slab_free"], 1)
+
     def as_json(self) -> dict:
         """As masu_stats_print has it."""
         out: dict = {"version": self.masu, "pid": self.pid, "program": self.program}
@@ -306,12 +311,24 @@ class Page:
             return _text(copy[at : at + 32])
         return struct.unpack_from("Q", copy, at)[0]
 
+    def _take_turn(self, patience_s: float | None) -> None:
+        """Who has it may be stopped."""
+        end = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise NotLive(f"process {self.pid}: another reader is asking; is that stopped?") from None
+            time.sleep(0.002)
+
     def request(self, kind: int, argument: str = "", patience_s: float | None = None) -> int:
         """The answer. Requests of several readers come one after the other."""
         text = os.fsencode(argument) + b"\0"
         if len(text) > TABLES - ARGUMENT:
             raise NotLive(f"{argument}: longer than the {TABLES - ARGUMENT - 1} bytes that there is room for")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._take_turn(patience_s)
         try:
             number = self._number(DONE) ^ 1  # one byte changes: nobody sees half of it
             os.pwrite(self._file, text, ARGUMENT)

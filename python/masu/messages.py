@@ -40,6 +40,19 @@ def writable_or_fail(path: Path) -> None:
         fail(f"{path}: {error.strerror}", MASU_FAILED)
 
 
+def write_or_fail(*results: tuple[Path, str]) -> None:
+    """At the end: by then a disk may be full. What can be written is, and the rest is named."""
+    failed = False
+    for path, text in results:
+        try:
+            path.write_text(text, encoding="utf-8", errors="replace")
+        except OSError as error:
+            _line("error", "red", f"{path}: {error.strerror}")
+            failed = True
+    if failed:
+        sys.exit(MASU_FAILED)
+
+
 @contextlib.contextmanager
 def failures_said(command: str) -> Iterator[None]:
     """What goes wrong inside ends the command, with one line; so does Ctrl-C."""

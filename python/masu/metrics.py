@@ -46,9 +46,16 @@ class Collector:
     def collect(self) -> Iterator[Metric]:
         metrics: dict[str, Metric] = {}
         for figures in self._read():
+            _add_fragmentation(metrics, figures)
             for table in figures.tables.values():
                 _add(metrics, figures, table)
         yield from metrics.values()
+
+
+def _add_fragmentation(metrics: dict[str, Metric], figures: live.Figures) -> None:
+    name = "masu_external_fragmentation_ratio"
+    metric = metrics.setdefault(name, GaugeMetricFamily(name, "slab_free : (live + slab_free)", labels=["pid", "program"]))
+    metric.add_metric([str(figures.pid), figures.program], figures.fragmentation)
 
 
 def _add(metrics: dict[str, Metric], figures: live.Figures, table: live.Table) -> None:

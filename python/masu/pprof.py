@@ -118,21 +118,24 @@ def _check(p) -> None:
 
 
 def write(path: Path, profile) -> None:
-    """Whole or not at all; gzipped, as all that read the format expect. A link stays one, and so does a device, which
-    just gets it."""
+    """Gzipped, as all that read the format expect."""
     # Without a name or time in it, the same profile is the same file.
-    data = gzip.compress(profile.SerializeToString(), mtime=0)
+    put(path, gzip.compress(profile.SerializeToString(), mtime=0))
+
+
+def put(path: Path, data: bytes) -> None:
+    """Whole or not at all. A link stays one, and so does a device, which just gets it."""
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return
-    path = Path(os.path.realpath(path))
-    partial = path.with_name(f"{path.name}.part")
+    real = Path(os.path.realpath(path))
+    partial = real.with_name(f"{real.name}.part")
     try:
         partial.write_bytes(data)
-        os.replace(partial, path)
-    except OSError:
+        os.replace(partial, real)
+    except OSError as error:
         partial.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 class Strings:

@@ -11,16 +11,18 @@ from itertools import accumulate
 from pathlib import Path
 
 from masu.compare import Comparison, interruption
-from masu.measuring.measure import Allocator, clean_environment
+from masu.measuring.measure import SYSTEM, Allocator, clean_environment
 from masu.messages import Problem
 from masu.pages import render
 from masu.replay import Replayed, advised, described, prediction, program, touched
 from masu.symbols import Symbols, mappings
 from masu.trace import Process, Trace
-from masu.tune import DEFAULT, choose_classes, loads, lost
+from masu.tune import DEFAULT, choose_classes, loads, added
 
-POOL_NS, ARENA_NS, SCOPE_NS = 3.0, 2.0, 3.0
-"""What a pair of calls takes by these forms: docs/forms.md."""
+POOL_NS, SHARED_POOL_NS, ARENA_NS, SCOPE_NS = 2.31, 3.98, 1.85, 3.44
+"""What a pair of calls takes by these forms: docs/forms.md, the rows of blocks of 48 bytes."""
+HEADER = {SYSTEM.name: 8}
+"""Bytes before each block that malloc_usable_size leaves out: glibc's, which takes 32 for 24."""
 SHARE = 0.01
 """Of all allocations: a site with less isn't worth a change."""
 
@@ -65,11 +67,12 @@ class Analysis:
     """For each allocator what it gives for each of data["sizes"]."""
 
     def waste_by_class(self, name: str) -> list[tuple[int, int]]:
-        """Bytes beyond what was asked for, at the moment of most live bytes, by the size that the allocator gives."""
+        """Bytes beyond what was asked for, at the moment of most live bytes, by what a block takes."""
         lost: dict[int, int] = {}
         for (size, _, _, live), usable in zip(self.data["sizes"], self.usable[name]):
+            block = usable + HEADER.get(name, 0)
             if live > 0:
-                lost[usable] = lost.get(usable, 0) + max(0, usable - size) * live
+                lost[block] = lost.get(block, 0) + max(0, block - size) * live
         return sorted(lost.items())
 
     def waste(self, name: str) -> float:
@@ -129,8 +132,9 @@ def gains(analysis: Analysis, pair_ns: float) -> list[Gain]:
         elif f["handed"] <= 0.01 * f["given"] and site.run >= 32:
             found.append(gain("arena", ARENA_NS, f"they die together, {site.run:,.0f} at a time"))
         elif site.one_size >= 0.95:
-            shared = " (shared: other threads free them)" if f["handed"] > 0.01 * f["given"] else ""
-            found.append(gain("pool", POOL_NS, f"{site.one_size:.0%} have {size}; up to {f['blocks_most']:,} at once{shared}"))
+            shared = f["handed"] > 0.01 * f["given"]
+            why = f"{site.one_size:.0%} have {size}; up to {f['blocks_most']:,} at once" + " (shared: other threads free them)" * shared
+            found.append(gain("pool", SHARED_POOL_NS if shared else POOL_NS, why))
     return sorted(found, key=lambda g: -g.saved_s)
 
 
@@ -167,10 +171,10 @@ def sentences(analysis: Analysis, replayed: Replayed | None, options: dict[str, 
             + (f"; the least is {least} with {wastes[least]:.1%}." if least != "masu" else ", the least of all.")
         )
     at_peak, on_average = loads(analysis.data)
-    chosen = lost(choose_classes(at_peak, on_average), at_peak)
+    chosen = added(choose_classes(at_peak, on_average), at_peak)
     said.append(
         f"masu tune {trace} would choose other size classes, which add {chosen:.1%} to its blocks up to 32 KiB instead of "
-        f"{lost(DEFAULT, at_peak):.1%}, and tries them and masu's options by replay."
+        f"{added(DEFAULT, at_peak):.1%} (larger blocks, and slabs that are begun), and tries them and masu's options by replay."
     )
     return said
 
@@ -255,7 +259,7 @@ def page(
                       where="post", marker=".", label=name, linewidth=width.get(name, 1))  # fmt: skip
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda n, _: _bytes(int(n)))
-        axes.set_xlabel("classes of up to so many bytes, as each allocator gives them")
+        axes.set_xlabel("bytes that a block takes")
         axes.set_ylabel("KiB added at the peak")
         axes.legend(fontsize=8, frameon=False, ncols=2)
 

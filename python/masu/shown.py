@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
-
 from masu.live import TEXT, Column
 
 UNKNOWN_THREAD = 0xFFFFFFFF
@@ -19,7 +17,7 @@ def size(bytes_: float) -> str:
 
 def shown(value: int | str, column: Column) -> str:
     if column.unit == TEXT:
-        return escape(str(value)) or "-"
+        return str(value) or "-"
     if column.is_bytes:
         return size(int(value))
     if column.name == "thread":

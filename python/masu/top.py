@@ -114,7 +114,7 @@ class Top(App):
         try:
             self._message = f"{size(self._page.request(live.PURGE))} given back"
         except live.NotLive as why:
-            self.exit(str(why))
+            self._message = str(why)
         self._show_title()
         self.refresh_figures()
 
@@ -177,13 +177,12 @@ class Top(App):
 
     def _show_figures(self) -> None:
         now = self._samples[-1].process
-        lost = now["slab_free"] / max(now["live"] + now["slab_free"], 1)
         cells = [f"{label:<13} {size(now[name]):>10}" for label, name in FIGURES]
         lines = [
             "   ".join(cells[:3]),
             "   ".join(cells[3:]),
             f"{now['blocks']:,} blocks, {self._rate('blocks'):+,.0f}/s   {now['slabs']:,} slabs   {now['heaps']:,} heaps",
-            f"external fragmentation {lost:.0%}   given back {size(now['returned'])}, {size(self._rate('returned'))}/s",
+            f"external fragmentation {self._samples[-1].fragmentation:.0%}   given back {size(now['returned'])}, {size(self._rate('returned'))}/s",
             f"live is exact but for {size(now['ready_most'])} at most that threads hold ready",
         ]
         self.query_one("#figures", Static).update(Text("\n".join(lines)))
@@ -220,4 +219,4 @@ class Top(App):
 
 
 def _justified(text: str, column: live.Column) -> Text:
-    return Text.from_markup(text, justify="left" if column.unit == live.TEXT else "right")
+    return Text(text, justify="left" if column.unit == live.TEXT else "right")

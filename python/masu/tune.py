@@ -92,16 +92,16 @@ def choose_classes(*loads: dict[int, float]) -> list[int]:
     return [8, *reversed(sizes)]
 
 
-def lost(classes: Sequence[int], blocks: dict[int, float]) -> float:
-    """Bytes that blocks up to 32 KiB are larger than what was asked for, as a part of that."""
+def added(classes: Sequence[int], blocks: dict[int, float]) -> float:
+    """Bytes beyond what was asked for, of blocks up to 32 KiB, as a part of that: what blocks are larger, and the
+    part of a slab for each class that is used at all."""
     count, asked = _by_grains(blocks)
-    block = np.zeros(GRAINS + 1)
-    below = 0
+    more, below = -float(asked.sum()), 0
     for size in classes:
-        block[below + 1 : size // GRAIN + 1] = size
+        of_class = float(count[below + 1 : size // GRAIN + 1].sum())
+        more += of_class * size + (PARTLY if of_class > 0.5 else 0)
         below = size // GRAIN
-    whole = float(asked.sum())
-    return (float(count @ block) - whole) / whole if whole else 0.0
+    return more / float(asked.sum()) if asked.any() else 0.0
 
 
 # ---- Options files ----
@@ -200,11 +200,12 @@ def search(
     library: Path,
     folder: Path,
     tell: Callable[[str, Estimate], None],
+    dropped: Callable[[str, str], None],
 ) -> Tuned:
     """Keeps the best of what is better than what there is, as long as there is any; then measures all
     that was kept anew, beside the default settings. `rounds` replays on each allocator; `tell` is told
-    at once what was tried, and the ratio of the figure that is tuned for to that without. Ctrl-C ends it with
-    what was kept by then."""
+    at once what was tried, and the ratio of the figure that is tuned for to that without; `dropped`, with
+    what the replay failed, and why: it is not tried again. Ctrl-C ends it with what was kept by then."""
 
     def masu_with(name: str, settings: Settings) -> Allocator:
         if not settings:
@@ -213,9 +214,13 @@ def search(
         file.write_text(settings.text())
         return Allocator(name, library, (f"MASU_OPTIONS_FILE={file}",))
 
-    def keep_the_best(tuned: Tuned, left: Sequence[Settings]) -> Settings | None:
+    def keep_the_best(tuned: Tuned, left: list[Settings]) -> Settings | None:
         named = {o.names(): o for o in left}
-        c = _checked(rounds([masu_with(BEFORE, tuned.settings), *(masu_with(n, tuned.settings | o) for n, o in named.items())]))
+        c = rounds([masu_with(BEFORE, tuned.settings), *(masu_with(n, tuned.settings | o) for n, o in named.items())])
+        _check(c, BEFORE)
+        for n, why in c.failed.items():
+            dropped(n, why)
+            left.remove(named.pop(n))
         judged = {n: judge(c, n, BEFORE, goal, think) for n in named}
         label = "time" if goal == "time" else "peak memory"
         for n, r in judged.items():
@@ -234,7 +239,8 @@ def search(
             names = {name for name, _ in kept.options}
             left = [o for o in left if o is not kept and not names & {name for name, _ in o.options}]
         if tuned.settings:
-            c = _checked(rounds([masu_with(BEFORE, Settings()), masu_with("tuned", tuned.settings)]))
+            c = rounds([masu_with(BEFORE, Settings()), masu_with("tuned", tuned.settings)])
+            _check(c, BEFORE, "tuned")
             if judge(c, "tuned", BEFORE, goal, think):
                 tuned.comparison = c
     except KeyboardInterrupt:
@@ -244,12 +250,12 @@ def search(
     return tuned
 
 
-def _checked(c: Comparison) -> Comparison:
+def _check(c: Comparison, *needed: str) -> None:
     if c.interrupted:
         raise KeyboardInterrupt
-    for name, why in c.failed.items():
-        raise Problem(f"the replay failed ({name}): {why}")
-    return c
+    for name in needed:
+        if name in c.failed:
+            raise Problem(f"the replay failed ({name}): {c.failed[name]}")
 
 
 # ---- What it says ----

@@ -7,7 +7,7 @@ import click
 from masu.help import Command, ResultFile
 from masu.json_text import json_text
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail, say, warn
+from masu.messages import MASU_FAILED, fail, say, warn, write_or_fail
 from masu.program import find_or_fail, why_preload_fails
 
 
@@ -71,9 +71,13 @@ def compare(
     if not any(result.runs.values()):
         fail(f"{program} ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
-    if json_file:
-        json_file.write_text(json_text({**comparing.as_json(result), "versions": versions}, indent=1) + "\n", encoding="utf-8")
-    if html_file:
-        html_file.write_text(page(result, versions), encoding="utf-8", errors="replace")
-    console.print(table(result, versions))
-    console.print(comparing.advice(result), style="bold", markup=False)
+    try:
+        console.print(table(result, versions))
+        console.print(comparing.advice(result), style="bold", markup=False)
+    finally:  # also when nobody reads that to its end
+        results = []
+        if json_file:
+            results.append((json_file, json_text({**comparing.as_json(result), "versions": versions}, indent=1) + "\n"))
+        if html_file:
+            results.append((html_file, page(result, versions)))
+        write_or_fail(*results)

@@ -35,6 +35,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
     any of these kinds in the format of pprof; with a second FILE the growth from the first to the second. With --live PID
     the last one is that of a running process."""
     from masu import profile as profiles
+    from masu.pprof import put
 
     if pid is None and (start or stop):
         raise click.UsageError("--start and --stop are for --live PID.")
@@ -71,7 +72,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
     if folded:
         text = "".join(f"{line}\n" for line in profiles.folded(growth or last, weight))
         if output:
-            output.write_text(text, encoding="utf-8")
+            put(output, text.encode())
         else:
             click.echo(text, nl=False)
     elif html:
@@ -81,7 +82,7 @@ def profile(view, by: str, cumulative: bool, count: int, folded: bool, html: boo
             output = Path(f"{shown_as[-1]}.html")
             writable_or_fail(output)
         text = page(shown_as[0], shown_as[-1] if growth else None, last, growth, "in-use" if view == "suspects" else view)
-        output.write_text(text, encoding="utf-8")
+        put(output, text.encode())
         say(f"{output}: {output.stat().st_size / 1024:.0f} KiB")
     else:
         _show(shown_as, last, growth, view, by=by, cumulative=cumulative, count=count)

@@ -47,7 +47,7 @@ def record(output, stacks: bool, program: str, arguments: tuple) -> None:
             path, [program, *arguments], output, library, environment=environment_at_start(), stacks=stacks,
             left_behind=lambda n: say(f"{program} has ended; waiting for {n} process{'es' * (n > 1)} that it left, until Ctrl-C"),
             stopped=lambda process, why: warn(f"recording of process {process} ends here: {os.strerror(why)}"),
-            keep=keep,
+            missed=lambda why: warn(f"not all is recorded: {why}"), keep=keep,
         )  # fmt: skip
     except NotRunnable as error:
         fail(str(error), error.status)

@@ -10,7 +10,7 @@ import click
 from masu.help import Command, ResultFile
 from masu.json_text import json_text
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail, say, warn
+from masu.messages import MASU_FAILED, fail, say, warn, write_or_fail
 
 
 @click.command(cls=Command, example="masu replay python3.trace")
@@ -60,18 +60,20 @@ def replay(rounds, touch: str, think: bool, settle_s: float, number, extra: tupl
         say(interruption(c))
     if not any(c.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
-    if json_file:
-        processes = [{"process": p.head.process, "name": p.name, "bytes": p.size} for p in trace.processes]
-        said = {**comparison_json(c), **replaying.as_json(result), "processes": processes}
-        json_file.write_text(json_text(said, indent=1) + "\n", encoding="utf-8")
-    say(f"{process.name}, process {process.head.process}: {replaying.described(made.summary)}")
-    if others := replaying.others(trace, process):
-        say(others)
-    console.print(table(c, {f.name: f.version for f in usable}))
-    if result.single:
-        console.print(replaying.SingleTables(result))
-    console.print(f"{replaying.touched(result)} The replay itself takes {result.own_s:.3f} s of the time, "
-                  "where no allocator is called.", style="dim")  # fmt: skip
-    for line in replaying.prediction(result):
-        console.print(line, markup=False)
-    console.print(replaying.advised(result), style="bold", markup=False)
+    try:
+        say(f"{process.name}, process {process.head.process}: {replaying.described(made.summary)}")
+        if others := replaying.others(trace, process):
+            say(others)
+        console.print(table(c, {f.name: f.version for f in usable}))
+        if result.single:
+            console.print(replaying.SingleTables(result))
+        console.print(f"{replaying.touched(result)} The replay itself takes {result.own_s:.3f} s of the time, "
+                      "where no allocator is called.", style="dim")  # fmt: skip
+        for line in replaying.prediction(result):
+            console.print(line, markup=False)
+        console.print(replaying.advised(result), style="bold", markup=False)
+    finally:  # also when nobody reads that to its end
+        if json_file:
+            processes = [{"process": p.head.process, "name": p.name, "bytes": p.size} for p in trace.processes]
+            said = {**comparison_json(c), **replaying.as_json(result), "processes": processes}
+            write_or_fail((json_file, json_text(said, indent=1) + "\n"))

@@ -9,7 +9,7 @@ import click
 
 from masu.help import Command
 from masu.library import library_path
-from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail
+from masu.messages import MASU_FAILED, fail, say, warn, writable_or_fail, write_or_fail
 
 
 @click.command(cls=Command, example="masu report python3.trace")
@@ -56,7 +56,9 @@ def report(output, rounds, number, extra: tuple, file: Path) -> None:
     if replayed and not any(replayed.comparison.runs.values()):
         fail("the replay ran on no allocator to its end", MASU_FAILED)
     versions = {f.name: f.version for f in usable}
-    output.write_text(reporting.page(trace, process, analysis, made.summary, replayed, versions, options), encoding="utf-8")
-    for text in reporting.sentences(analysis, replayed, options, trace.path):
-        click.echo(text)
+    try:
+        for text in reporting.sentences(analysis, replayed, options, trace.path):
+            click.echo(text)
+    finally:  # also when nobody reads that to its end
+        write_or_fail((output, reporting.page(trace, process, analysis, made.summary, replayed, versions, options)))
     say(f"{output}: {output.stat().st_size / 1024:.0f} KiB")

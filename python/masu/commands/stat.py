@@ -42,6 +42,8 @@ def stat(as_json: bool, pid: int) -> None:
                 out.add_column(justify="right" if _ == 1 else "left")
             for c in table.columns:
                 out.add_row(c.name, Text(shown(rows[0][c.name], c)), c.meaning)
+            if name == "process":
+                out.add_row("fragmentation", f"{figures.fragmentation:.1%}", "external: slab_free : (live + slab_free)")
         else:
             out = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=heading(name), title_justify="left")
             for c in table.columns:

@@ -9,7 +9,7 @@ import click
 
 from masu.help import Command, ResultFile
 from masu.library import library_path
-from masu.messages import say, warn, writable_or_fail
+from masu.messages import say, warn, writable_or_fail, write_or_fail
 
 
 @click.command(cls=Command, example="masu tune python3.trace")
@@ -49,9 +49,9 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
         data = reporting.analyse(trace, process, Path(folder)).data
         at_peak, on_average = tuning.loads(data)
         classes = tuning.choose_classes(at_peak, on_average)
-        say(f"{process.name}, process {process.head.process}: its blocks of up to 32 KiB are "
-            f"{tuning.lost(tuning.DEFAULT, at_peak):.1%} larger than asked for at the peak of live memory; "
-            f"with the classes chosen for them {tuning.lost(classes, at_peak):.1%}")  # fmt: skip
+        say(f"{process.name}, process {process.head.process}: at the peak of live memory its blocks of up to 32 KiB take "
+            f"{tuning.added(tuning.DEFAULT, at_peak):.1%} more than was asked for, slabs that are begun included; "
+            f"with the classes chosen for them {tuning.added(classes, at_peak):.1%}")  # fmt: skip
         made = replaying.plan(trace, process, Path(folder))
         tuned = tuning.search(
             goal,
@@ -61,17 +61,20 @@ def tune(goal: str, output, rounds: int, touch: str, think: bool, number, file: 
             library,
             Path(folder),
             lambda names, ratio: say(f"tried {names}: {ratio.median:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"),
+            lambda names, why: warn(f"tried {names}, and the replay failed: {why}"),
         )
     if not tuned.comparison and not tuned.interrupted:
         console.print(f"No gain in {goal} beyond noise: nothing is written, masu's defaults fit.", style="bold")
         return
     how = f"{rounds} rounds, --touch {touch}{' --think' if think else ''}"
     use = f"masu run --options-file {output} -- PROGRAM"
-    output.write_text(tuning.options_file(tuned, file, goal, version("masu"), how, use), encoding="utf-8")
-    if tuned.comparison:
-        console.print(_table(tuned.settings.names(), tuning.gains(tuned.comparison)))
-    else:
-        say(f"interrupted: {output} has what was better by then, not measured anew beside the default: {tuned.settings.names()}")
+    try:
+        if tuned.comparison:
+            console.print(_table(tuned.settings.names(), tuning.gains(tuned.comparison)))
+        else:
+            say(f"interrupted: this was better by then, and is not measured anew beside the default: {tuned.settings.names()}")
+    finally:  # also when nobody reads that to its end
+        write_or_fail((output, tuning.options_file(tuned, file, goal, version("masu"), how, use)))
     console.print(f"{output} is written. Use it: {use}", style="bold", soft_wrap=True, markup=False)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import re
+import select
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -131,6 +130,23 @@ def clean_environment(allocator: Allocator, extra: dict[str, str] | None = None)
     return {**base, **(extra or {}), **allocator.environment()}
 
 
+def _wait(process: subprocess.Popen, timeout: float) -> None:
+    """As its own wait(), which only looks now and then whether a process has ended that has a time limit."""
+    try:
+        ended = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # not in every Python, nor every container
+        process.wait(timeout)
+        return
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        if not poll.poll(min(timeout * 1000, 2**31 - 1)):
+            raise subprocess.TimeoutExpired(process.args, timeout)
+    finally:
+        os.close(ended)
+    process.wait()
+
+
 def measure(
     command: list[str | os.PathLike[str]],
     allocator: Allocator = SYSTEM,
@@ -142,13 +158,12 @@ def measure(
     source: Path = Path(os.devnull),
 ) -> Usage:
     """Runs the command to its end, and ends what it leaves. The launcher itself stays on the system allocator;
-    `started` is told its process id, the command is its only child. `source`: what the command reads."""
+    `started` is told its process id, what else it is the parent of was the command's. `source`: what the command reads."""
     env = clean_environment(SYSTEM, environment)
     settings = [f"{k}={v}" for k, v in allocator.environment().items()]
     with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
         result, output, errors = (Path(scratch) / name for name in ("usage", "output", "errors"))
-        # Files, not pipes: the end of a pipe comes when the last process has ended that holds it, and one in a
-        # session of its own is not ended here.
+        # Files, not pipes: the end of a pipe comes when the last process has ended that holds it.
         with source.open("rb") as stdin, output.open("wb") as stdout, errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [launcher(), result, *settings, "--", *command],
@@ -163,25 +178,10 @@ def measure(
                 try:
                     if started:
                         started(process.pid)
-                    process.wait(timeout=timeout)
+                    _wait(process, timeout)
                 except BaseException as error:
-                    with contextlib.suppress(ProcessLookupError):  # it had just ended
-                        os.killpg(process.pid, signal.SIGKILL)
+                    process.terminate()  # and what it has started
                     if isinstance(error, subprocess.TimeoutExpired):
                         raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
                     raise
         return Usage.read(result, *(file.read_text(errors="replace") for file in (output, errors)))
-
-
-def family(process: int) -> list[int]:
-    """The process and its descendants, as far as they still run."""
-    found = [process]
-    try:
-        tasks = list(Path(f"/proc/{process}/task").glob("*/children"))
-    except OSError:  # it has ended meanwhile
-        return found
-    for task in tasks:
-        with contextlib.suppress(OSError):
-            for child in task.read_text().split():
-                found += family(int(child))
-    return found
