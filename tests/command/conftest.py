@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from profiling import APART, EXACT, PLANTED
+from profiling import APART, EXACT, HOT_AND_LOST, PLANTED
+from recording import CALLS
 
 MASU = Path(sys.executable).parent / "masu"
 
@@ -32,6 +33,25 @@ def gone(pid):
             return True
         time.sleep(0.02)
     return False
+
+
+def is_shown_though(result, file, shown):
+    """The disk was full at the end."""
+    assert result.returncode == 125
+    assert [line for line in result.stderr.splitlines() if "masu: error" in line] == [f"masu: error: {file}: No space left on device"]
+    assert "Traceback" not in result.stderr
+    assert shown in result.stdout
+
+
+def missing(what):
+    """Skips the test. script/test has run script/bootstrap test: there it fails, or it would be gone without a word."""
+    (pytest.fail if os.environ.get("MASU_TESTS_HAVE_TOOLS") else pytest.skip)(f"no {what}")
+
+
+def tool(name):
+    """The path of a program or file that script/bootstrap test installs."""
+    found = shutil.which(name) or (name if Path(name).is_absolute() and Path(name).exists() else None)
+    return found or missing(os.path.basename(name))
 
 
 def compiled(folder, name, text):
@@ -104,6 +124,26 @@ def profiles(planted, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def of_each_kind(profiles, compile_program, tmp_path_factory):
+    """A profile of each kind, as profiling.OF_EACH_KIND says what is in it."""
+    folder, program = tmp_path_factory.mktemp("kinds"), compile_program(HOT_AND_LOST, *APART)
+    for kind, options, words in (("cpu", ["--profile", "cpu", "--hz", "1000"], []), ("leaks", ["--leaks"], ["only loses"])):
+        subprocess.run([MASU, "run", *options, "-o", folder / kind, "--", program, *words], capture_output=True, check=False)
+    return {"heap": profiles[4], "cpu": folder / "cpu", "leaks": folder / "leaks"}
+
+
+@pytest.fixture
+def python_uses_malloc(monkeypatch):
+    """Else it has a pool of its own for what is small."""
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+
+
+@pytest.fixture(scope="session")
+def calls(compile_program):
+    return compile_program(CALLS, "-fno-builtin", "-pthread")
+
+
+@pytest.fixture(scope="session")
 def whole(tmp_path_factory):
     """A trace of some 100 KiB, of a Python program."""
     folder = tmp_path_factory.mktemp("trace")
@@ -143,11 +183,12 @@ def script(tmp_path):
 
 @pytest.fixture(scope="session")
 def browser():
-    """Chromium without a screen, with what it logs; skips where it or selenium is not."""
-    webdriver = pytest.importorskip("selenium.webdriver")
-    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
-    if not all(programs.values()):
-        pytest.skip("no chromium with its driver")
+    """Chromium without a screen, with what it logs."""
+    try:
+        from selenium import webdriver
+    except ImportError:
+        missing("selenium")
+    programs = {name: tool(name) for name in ("chromium", "chromedriver")}
     options = webdriver.ChromeOptions()
     options.binary_location = programs["chromium"]
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):

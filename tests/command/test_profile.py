@@ -1,19 +1,16 @@
 """masu run --profile heap and masu profile: what is planted in programs is found, and named."""
 
-import base64
 import gzip
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from masu import pprof
-from conftest import MASU
-from profiling import APART, EXACT, PLANTED, first_row, folded, inside, one_error, one_usage_error, profiled, raw_profile
+from conftest import tool
+from profiling import APART, EXACT, JIT, PLANTED, first_row, folded, inside, one_error, one_usage_error, profiled, raw_profile
 
 # ---- What is planted is found ------------------------------------------------------
 
@@ -250,9 +247,7 @@ int main() { auto *t = new space::Thing; t->fills(); return t->all.size() != 500
 
 def test_names_of_cpp_are_readable(masu, tmp_path):
     (tmp_path / "it.cc").write_text(CPP)
-    if shutil.which("g++") is None:
-        pytest.skip("no g++")
-    subprocess.run(["g++", "-O1", "it.cc", "-o", "program"], cwd=tmp_path, check=True)
+    subprocess.run([tool("g++"), "-O1", "it.cc", "-o", "program"], cwd=tmp_path, check=True)
     profiled(masu, tmp_path, tmp_path / "program")
     assert inside(folded(masu, tmp_path / "it"), "space::Thing::fills()") > 500
 
@@ -275,6 +270,15 @@ def test_interpreters(masu, tmp_path, words, function):
     result = profiled(masu, tmp_path, *words, env={"PYTHONMALLOC": "malloc"})
     assert result.returncode == 3, result.stderr
     assert 2900 < inside(folded(masu, "--view", "in-use", tmp_path / "it"), function) < 9000
+
+
+def test_code_that_was_made_at_run_time(masu, compile_program, tmp_path):
+    """It has no name, and no tables by which its caller could be found."""
+    profiled(masu, tmp_path, compile_program(JIT, *APART), "1000", check=True)
+    stacks = {frames: kib for frames, kib in folded(masu, "--view", "in-use", tmp_path / "it").items() if "main" in frames}
+    assert list(stacks.values()) == [1000]
+    (frames,) = stacks
+    assert frames[-3:-1] == ("main", "runs_code") and frames[-1].startswith("0x")
 
 
 FORKS = r"""
@@ -392,48 +396,12 @@ def test_a_file_that_is_no_profile(masu, profiles, tmp_path, how):
 
 
 def test_go_opens_it(profiles, masu, planted, tmp_path):
-    if not shutil.which("go"):
-        pytest.skip("no go")
     raw = raw_profile(masu, planted, tmp_path)
     for kind, function in (("inuse_space", "leaks"), ("peak_space", "peaks"), ("alloc_space", "churns")):
         for file in (profiles[4], raw):
-            top = subprocess.run(["go", "tool", "pprof", "-top", f"-sample_index={kind}", file],
+            top = subprocess.run([tool("go"), "tool", "pprof", "-top", f"-sample_index={kind}", file],
                                  cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()  # fmt: skip
             rows = top[next(i for i, line in enumerate(top) if "flat%" in line) + 1 :]
             # Without binutils go has no names for what the library wrote.
             assert function in rows[0] or (file is raw and "[program]" in rows[0]), rows[0]
 
-
-FLAMEGRAPH = Path("/usr/share/perl5/Devel/NYTProf/flamegraph.pl")
-"""As Debian's libdevel-nytprof-perl brings it."""
-
-
-def test_flamegraph_draws_the_folded_stacks(masu, profiles, tmp_path):
-    if not FLAMEGRAPH.exists():
-        pytest.skip("no flamegraph.pl")
-    masu("profile", "--folded", "-o", tmp_path / "it", "--view", "in-use", profiles[4])
-    drawn = subprocess.run(["perl", FLAMEGRAPH, tmp_path / "it"], capture_output=True, text=True, check=True).stdout
-    assert "<title>leaks (4,096 samples" in drawn
-
-
-@pytest.mark.parametrize("form", ["pprof", "folded"])
-def test_speedscope_opens_it(browser, masu, profiles, tmp_path, form):
-    command = shutil.which("speedscope")
-    if not command:
-        pytest.skip("no speedscope")
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    page = Path(command).resolve().parent.parent / "dist" / "release" / "index.html"
-    if form == "folded":
-        masu("profile", "--folded", "-o", tmp_path / "it", "--view", "in-use", profiles[4])
-    else:
-        shutil.copy(profiles[4], tmp_path / "it")
-    data = json.dumps(base64.b64encode((tmp_path / "it").read_bytes()).decode())
-    (tmp_path / "it.js").write_text(f'speedscope.loadFileFromBase64("it", {data})')
-    browser.get_log("browser")
-    browser.get(f"{page.as_uri()}#localProfilePath={tmp_path / 'it.js'}")
-    WebDriverWait(browser, 30).until(lambda b: b.title.startswith("it"))
-    log = [entry for entry in browser.get_log("browser")]
-    assert not [entry for entry in log if entry["level"] == "SEVERE"]
-    if form == "pprof":
-        assert any("Importing as protobuf encoded pprof file" in entry["message"] for entry in log)
