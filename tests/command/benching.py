@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("scipy")
+pytest.importorskip("numpy")
 
 from masu.bench import cases  # noqa: E402
 

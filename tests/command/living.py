@@ -1,5 +1,6 @@
 """What the tests of the live view share: a program that runs and does as it is told."""
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -28,6 +29,11 @@ static void *allocates(void *unused) {
   pause();
   return unused;
 }
+static void *churns(void *unused) {
+  for (void *kept[64] = {0};;)
+    for (int i = 0; i < 64; i++) { free(kept[i]); kept[i] = malloc(100u << i % 12); }
+  return unused;
+}
 static void say(const char *what) { printf("%s\n", what); fflush(stdout); }
 int main(void) {
   char line[64];
@@ -37,6 +43,9 @@ int main(void) {
     if (!strcmp(line, "thread\n")) {
       pthread_t thread;
       pthread_create(&thread, NULL, wait_here, NULL);
+    } else if (!strcmp(line, "churn\n")) {
+      pthread_t thread;
+      if (pthread_create(&thread, NULL, churns, NULL)) return 1;
     } else if (!strcmp(line, "500\n")) {
       pthread_t thread;
       pthread_barrier_init(&all, NULL, 501);
@@ -68,6 +77,26 @@ int main(void) {
 """
 
 
+# A named heap, a pool in it and an arena, all of them with names that are no plain text. With an argument it prints the statistics.
+NAMED = r"""
+#include <masu/arena.h>
+#include <masu/heap.h>
+#include <masu/pool.h>
+#include <masu/stats.h>
+int main(int count, char **arguments) {
+  masu_heap *heap = masu_heap_create("[b]x[/b]"), *other = masu_heap_create("caf\xc3\xa9 \"\\\n\x81");
+  masu_pool *pool = masu_pool_create_in(heap, "[red]pool", 1024, 0, 0);
+  for (int i = 0; i < 100; i++) if (!masu_pool_alloc(pool)) return 1;
+  if (!masu_arena_alloc(masu_arena_create_in(NULL, "a[/]rena", 1 << 20), 300 << 10)) return 1;
+  if (!masu_heap_malloc(heap, 5000) || !masu_heap_malloc(other, 5000)) return 1;
+  if (count > 1) return masu_stats_print(stdout, MASU_STATS_JSON);
+  puts("ready");
+  fflush(stdout);
+  return getchar() == 'x';
+}
+"""
+
+
 class Running:
     def __init__(self, process):
         self.process, self.pid = process, process.pid
@@ -81,6 +110,12 @@ class Running:
 @pytest.fixture(scope="module")
 def program(compile_program):
     return compile_program(PROGRAM, "-pthread", "-fno-builtin")
+
+
+@pytest.fixture
+def named(compile_program, library):
+    """Of the program NAMED."""
+    return compile_program(NAMED, "-I", Path(__file__).parent.parent.parent / "include", library, f"-Wl,-rpath,{os.path.dirname(library)}")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What the tests of heap profiles share: a program with things to be found, and what the command makes of it."""
 
 import contextlib
+import os
 import subprocess
 
 import pytest
@@ -33,6 +34,53 @@ int main(int count, char **arguments) {
   return 3;
 }
 """
+# Uses the processor, but for when it has an argument, and loses blocks.
+HOT_AND_LOST = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#define APART __attribute__((noinline)) void
+static volatile unsigned sum;
+static void *volatile lost;
+APART burns(void) { for (int i = 0; i < 30000; i++) sum = sum * 69069 + 1; }
+APART warms(void) { for (int i = 0; i < 10000; i++) sum = sum * 69069 + 3; }
+APART loses(void) { for (int i = 0; i < 100; i++) lost = malloc(10240); lost = NULL; }
+APART drops(void) { for (int i = 0; i < 10; i++) lost = malloc(10240); lost = NULL; }
+static APART scrub(void) { char bytes[1 << 14]; memset(bytes, 0, sizeof bytes); __asm__ volatile("" : : "r"(bytes) : "memory"); }
+int main(int count, char **arguments) {
+  loses();
+  drops();
+  scrub();
+  while (count == 1 && clock() < CLOCKS_PER_SEC) { burns(); warms(); }
+  return 0;
+}
+"""
+# Allocates so often from code that it makes itself; with a second argument it loses that.
+JIT = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+static void *kept[1 << 16];
+typedef void *allocates(void *(*)(size_t), size_t);
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) void runs_code(allocates *code, int times) {
+  for (int i = 0; i < times; i++) kept[i] = code(malloc, 1024);
+  __asm__ volatile("");
+}
+int main(int count, char **arguments) {
+  /* push rbp; mov rbp, rsp; mov rax, rdi; mov rdi, rsi; call rax; pop rbp; ret */
+  static const unsigned char bytes[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3};
+  void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(page, bytes, sizeof bytes);
+  runs_code((allocates *)page, atoi(arguments[1]));
+  if (count > 2) memset(kept, 0, sizeof kept);
+  char scrubbed[1 << 14];
+  memset(scrubbed, 0, sizeof scrubbed);
+  __asm__ volatile("" : : "r"(scrubbed) : "memory");
+  return 0;
+}
+"""
+OF_EACH_KIND = {"heap": ("leaks", "works"), "cpu": ("burns", "warms"), "leaks": ("loses", "drops")}
+"""The function that has most in the profile of that kind, and one that has less."""
 APART = ("-fno-builtin", "-fno-ipa-icf", "-fno-optimize-sibling-calls", "-pthread", "-Wl,--build-id")
 EXACT = ("--interval", "2")
 """So small that practically every block is a sample: estimates are truths."""
@@ -93,3 +141,14 @@ def small_disk(folder, size):
         yield folder
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+@contextlib.contextmanager
+def full_disk(folder):
+    """With an old file `it` of one page, and no room for another."""
+    with small_disk(folder, "8k") as disk:
+        (disk / "it").write_text("old")
+        (disk / "filler").write_bytes(bytes(4096))
+        yield disk
+        assert (disk / "it").read_text() == "old"
+        assert sorted(os.listdir(disk)) == ["filler", "it"]

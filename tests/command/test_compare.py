@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MASU, as_in_a_terminal, compiled
+from conftest import MASU, as_in_a_terminal, compiled, is_shown_though
 from rich.console import Console
 
 from masu import compare, installed
@@ -105,11 +105,11 @@ def test_a_table_and_advice(masu, tmp_path):
     assert "wall time" in result.stdout and "peak memory" in result.stdout
     assert "Too few rounds to say" in result.stdout and "95 %" not in result.stdout
     content = json.loads((tmp_path / "r.json").read_text())
-    assert content["rounds"] == 3
+    assert content["rounds"] == 3 and content["interrupted"] is False
     assert {"system", "masu"} <= {row["allocator"] for row in content["rows"]}
     assert content["advice"] in " ".join(result.stdout.split())
     page = (tmp_path / "r.html").read_text()
-    assert "<svg" in page
+    assert "<svg" in page and "interrupted after" not in page
     assert 'src="http' not in page and '<link' not in page
 
 
@@ -284,7 +284,8 @@ def test_so_would_one_with_its_own_malloc_or_rights(masu, own_malloc, of_another
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process = subprocess.Popen(
-        [MASU, "compare", "--json", tmp_path / "r.json", "--", PYTHON, "-c", f"{WORK}; open({str(tmp_path / 'runs')!r}, 'a').write('x')"],
+        [MASU, "compare", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html",
+         "--", PYTHON, "-c", f"{WORK}; open({str(tmp_path / 'runs')!r}, 'a').write('x')"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal,
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -295,8 +296,10 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    rounds = json.loads((tmp_path / "r.json").read_text())["rounds"]
-    assert rounds >= 1 and f"interrupted after {rounds} round" in errors
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["interrupted"] is True and content["rounds"] >= 1
+    for text in (errors, (tmp_path / "r.html").read_text()):
+        assert f"interrupted after {content['rounds']} round" in text
     assert "wall time" in output
 
 
@@ -361,7 +364,7 @@ def compared(walls, peaks=(), curve=((0.01, 50.0),)):
     [
         ({"system": 1, "masu": 1.0005}, {}, "No difference beyond noise by time: this program can stay on the system's allocator."),
         ({"system": 1, "masu": 1.2, "jemalloc": 1.0005}, {},
-         "No difference beyond noise by time: this program can stay on the system's allocator. Slower here: masu."),
+         "No gain beyond noise by time: this program can stay on the system's allocator. Slower here: masu."),
         ({"system": 1, "masu": 0.5, "jemalloc": 0.5, "tcmalloc": 2}, {"system": 50, "masu": 50, "jemalloc": 60},
          "Best by time: {best}, 2.00 times the system's. As good within noise: {even}."),
         ({"system": 1, "masu": 1.0005}, {"masu": 25},
@@ -387,7 +390,7 @@ def test_the_advice_on_a_server_is_by_cpu_time():
     ("less", "said"),
     [
         (True, "Best by p99 (less is better): masu, 0.50 times the system's."),
-        (False, "No difference beyond noise by p99 (more is better): this program can stay on the system's allocator. Slower here: masu."),
+        (False, "No gain beyond noise by p99 (more is better): this program can stay on the system's allocator. Slower here: masu."),
     ],
 )
 def test_a_metric_says_which_way_it_is_judged(less, said):
@@ -495,3 +498,23 @@ def test_when_rounds_end(noise, seconds, rounds):
 
     result = compare.compare(["it"], [SYSTEM, Allocator("other")], Console(quiet=True), seconds=seconds, once=once)
     assert result.rounds == rounds
+
+
+# ---- What can't be written ----
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_on_a_full_disk_the_table_is_there(masu, option):
+    is_shown_though(masu("compare", "-n", "1", option, "/dev/full", "--", "true"), "/dev/full", "wall time")
+
+
+def test_of_two_files_the_one_that_can_be_written_is(masu, tmp_path):
+    result = masu("compare", "-n", "1", "--json", "/dev/full", "--html", tmp_path / "r.html", "--", "true")
+    is_shown_though(result, "/dev/full", "wall time")
+    assert "<svg" in (tmp_path / "r.html").read_text()
+
+
+def test_files_are_written_when_nobody_reads_the_table(masu, tmp_path):
+    with open("/dev/full", "w") as full:
+        masu("compare", "-n", "1", "--json", tmp_path / "r.json", "--", "true", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert json.loads((tmp_path / "r.json").read_text())["rounds"] == 1

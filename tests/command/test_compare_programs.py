@@ -1,6 +1,5 @@
 """What masu compare does with the processes of a program: whose malloc they have, their memory, their end."""
 
-import contextlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from conftest import MASU, as_in_a_terminal, compiled, gone
 from rich.console import Console
 
 from masu import compare
-from masu.measuring.measure import SYSTEM, Allocator
+from masu.measuring.measure import SYSTEM, Allocator, measure
 from masu.messages import Problem
 
 # ---- Which malloc the processes have ----
@@ -165,6 +164,19 @@ def test_a_program_that_does_not_end_is_ended(masu, tmp_path):
     assert {"CPU time", "peak memory"} <= figures and "wall time" not in figures
 
 
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_a_time_limit_holds_also_where_there_is_no_pidfd(monkeypatch, tmp_path, has_pidfd):
+    def refused(_):
+        raise PermissionError
+
+    if not has_pidfd:
+        monkeypatch.setattr(os, "pidfd_open", refused)
+    assert measure(["sh", "-c", "exit 3"]).status == 3
+    with pytest.raises(Problem, match="did not end within"):
+        measure(["sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 1000"], timeout=2)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
 @pytest.mark.parametrize("status", [0, 3, 143])
 def test_a_server_ends_as_it_likes(status):
     program = compare.Program(lasting=0.2)
@@ -208,14 +220,32 @@ def test_what_a_program_leaves_is_ended(masu, tmp_path, where):
     assert len(pids) >= 4 and all(map(gone, pids))
 
 
-def test_what_left_the_session_is_not_waited_for(masu, tmp_path):
-    """It holds the program's output open."""
+def test_what_left_the_session_is_ended_too(masu, tmp_path):
+    """And what that started: it holds the program's output open."""
+    daemon = f"setsid sh -c 'sleep 1000 & echo $! $$ >>{tmp_path}/pids; touch {tmp_path}/there; wait'"
     result = masu("compare", "-n", "1", "--metric", r"took (\d+)", "--", "sh", "-c",
-                  f"setsid sleep 1000 & echo $! >>{tmp_path}/pids; sleep 0.2; echo took 5")  # fmt: skip
-    for pid in (tmp_path / "pids").read_text().split():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+                  f"({daemon} &); until [ -e {tmp_path}/there ]; do sleep 0.01; done; rm {tmp_path}/there; echo took 5")  # fmt: skip
     assert result.returncode == 0, result.stderr
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) >= 8 and all(map(gone, pids))
+
+
+def test_so_it_is_when_the_program_is(tmp_path):
+    def interrupted(_):
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(["sh", "-c", f"(setsid sh -c 'echo $$ >{tmp_path}/pid; exec sleep 1000' &); exec sleep 1000"], started=interrupted)
+    assert gone((tmp_path / "pid").read_text().strip())
+
+
+def test_a_program_sees_what_it_left_end(masu, tmp_path):
+    """It gives up after a while: nothing else would end it."""
+    daemon = f"(true & echo $! >{tmp_path}/pid); i=0; while kill -0 $(cat {tmp_path}/pid) 2>/dev/null; do"
+    result = masu("compare", "-n", "1", "--", "sh", "-c", f"{daemon} i=$((i + 1)); [ $i -lt 200 ] || exit 9; sleep 0.05; done; exit 3")
+    assert result.returncode == 0 and "ends with exit status 3" in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])

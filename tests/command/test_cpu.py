@@ -5,13 +5,12 @@ are late by a tenth of a second, which is lost at the end of a thread."""
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
-from conftest import MASU, as_in_a_terminal
+from conftest import MASU, as_in_a_terminal, tool
 from profiling import small_disk
 
 # Work that counts its rounds: hot has three times as many as cold. Each piece is short beside a sample's period.
@@ -103,7 +102,7 @@ def test_hot_functions_are_found(masu, profiled_hot):
     stacks = folded(masu, profiled_hot[0])
     here, there = inside(stacks, "hot"), inside(stacks, "cold")
     assert 0.6 < here / (here + there) < 0.9  # 3 : 1, of 250 samples or more
-    assert inside(stacks, "main", "outer", "inner") > 0.95 * total(stacks)
+    assert inside(stacks, "main", "outer", "inner") > 0.9 * total(stacks)  # the rest reads the clock
     chains = {frames[-4:] for frames in stacks if frames[-1] == "hot"}
     assert ("main", "outer", "inner", "hot") in chains
 
@@ -294,10 +293,8 @@ int main() { size_t n = 0; while (clock() < CLOCKS_PER_SEC) n += fills(); return
 
 
 def test_callers_in_cpp_are_the_programs_functions(masu, tmp_path):
-    if shutil.which("g++") is None:
-        pytest.skip("no g++")
     (tmp_path / "it.cc").write_text(CPP)
-    subprocess.run(["g++", "-O1", "it.cc", "-o", "program"], cwd=tmp_path, check=True)
+    subprocess.run([tool("g++"), "-O1", "it.cc", "-o", "program"], cwd=tmp_path, check=True)
     profiled(masu, tmp_path, tmp_path / "program")
     said = masu("profile", tmp_path / "it").stdout.split("time in malloc and free:")[1]
     assert re.search(r"fills\(\)", said.splitlines()[3]), said
@@ -486,6 +483,27 @@ def test_a_stack_overflow_is_the_programs(masu, compile_program, tmp_path):
     assert "[deeper calls]" in {frames[0] for frames in stacks}
 
 
+RECOVERS = WORK + r"""
+#include <setjmp.h>
+static sigjmp_buf back;
+static void on_fault(int number) { (void)number; siglongjmp(back, 1); }
+APART faults(void) { if (!sigsetjmp(back, 1)) *(volatile int *)16 = 1; }
+int main(void) {
+  int times = 0;
+  signal(SIGSEGV, on_fault);
+  for (; OWN < 0.6; times++) { faults(); hot(); }
+  return times > 100 ? 3 : 4;
+}
+"""
+
+
+def test_a_handler_that_recovers(masu, compile_program, tmp_path):
+    result = profiled(masu, tmp_path, compile_program(RECOVERS, *FLAGS))
+    assert result.returncode == 3, result.stderr
+    stacks = folded(masu, tmp_path / "it")
+    assert inside(stacks, "main", "hot") > 0.2 and inside(stacks, "hot") > 0.7 * total(stacks)
+
+
 # ---- How it ends -----------------------------------------------------------------
 
 ENDS = WORK + r"""
@@ -609,10 +627,8 @@ def test_options_that_are_of_the_other_profile(masu, profiled_hot):
 
 
 def test_go_opens_it(profiled_hot, mallocs, tmp_path):
-    if not shutil.which("go"):
-        pytest.skip("no go")
     for file, function in ((profiled_hot[0], "hot"), (mallocs, "malloc")):
-        top = subprocess.run(["go", "tool", "pprof", "-top", file], cwd=tmp_path, capture_output=True, text=True, check=True)
+        top = subprocess.run([tool("go"), "tool", "pprof", "-top", file], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert "Type: cpu" in top.stdout and "Duration:" in top.stdout
         assert re.search(rf"\d+%.* {function}$", top.stdout, re.MULTILINE), top.stdout
 

@@ -1,11 +1,14 @@
-"""The profilers and the leak checker on a program in Go that calls C: its runtime has signals, stacks and an end of its own."""
+"""The profilers, the leak checker and the live view on a program in Go that calls C: its runtime has signals, stacks and an end of its own."""
 
 import os
-import shutil
 import subprocess
 
 import pytest
+from conftest import MASU, tool
+from living import eventually
 from profiling import folded, inside, profiled
+
+from masu import live
 
 # Goroutines whose C keeps 32 MiB; with an argument it goes on until a file of the profile is there.
 PROGRAM = r"""
@@ -59,10 +62,8 @@ func main() {
 def in_go(tmp_path_factory):
     folder = tmp_path_factory.mktemp("go")
     (folder / "it.go").write_text(PROGRAM)
-    if not shutil.which("go"):
-        pytest.skip("no go")
     environment = {**os.environ, "CGO_ENABLED": "1", "GO111MODULE": "off", "GOCACHE": str(folder / "cache")}
-    subprocess.run(["go", "build", "-o", "it", "it.go"], cwd=folder, env=environment, check=True)
+    subprocess.run([tool("go"), "build", "-o", "it", "it.go"], cwd=folder, env=environment, check=True)
     said = subprocess.run([folder / "it"], capture_output=True, text=True, check=True).stdout
     return folder / "it", said
 
@@ -87,3 +88,21 @@ def test_it_is_not_checked_for_leaks(masu, in_go):
     result = masu("run", "--leaks", "--", program)
     assert (result.returncode, result.stdout) == (125, said), result.stderr
     assert "was not checked for leaks" in result.stderr and "left without exit" in result.stderr
+
+
+def test_the_live_view_shows_what_c_keeps(masu, in_go, tmp_path):
+    program, said = in_go
+    running = subprocess.Popen([MASU, "run", "--live", "--", program, "until it is written"], env={**os.environ, "MASU_PROFILE": str(tmp_path)},
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        assert eventually(lambda: running.pid in live.processes())
+        with live.Page(running.pid) as page:
+            assert eventually(lambda: page.read().process["live"] >= 32 << 20)
+            assert page.read().process["live"] < 40 << 20
+            page.request(live.PURGE)
+        (tmp_path / "it.pb").touch()
+        assert (running.communicate(timeout=60)[0], running.returncode) == (said, 0)
+    finally:
+        running.kill()
+        running.wait()
+        live.sweep()

@@ -1,5 +1,6 @@
 """masu stat, purge, doctor and export, on real processes."""
 
+import fcntl
 import json
 import mmap
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU
-from living import PROGRAM, eventually, one_error, pages_of, program, start  # noqa: F401, fixtures
+from living import PROGRAM, eventually, named, one_error, pages_of, program, start  # noqa: F401, fixtures
 
 from masu import doctor, live
 from masu.commands.export import export
@@ -73,6 +74,44 @@ def test_stat_as_text(masu, start):
     assert result.stderr == ""
     assert re.search(r"^live +3\d\.\d MiB", result.stdout, re.MULTILINE)
     assert re.search(r"^ +4,096 +\d", result.stdout, re.MULTILINE)
+
+
+def test_fragmentation_is_what_is_free_between_blocks(masu, start):
+    running = start("--live")
+    running.tell("half")
+    p = stat(masu, running.pid)["process"]
+    part = p["slab_free"] / (p["live"] + p["slab_free"])
+    assert 0.4 < part < 0.55
+    shown = re.search(r"^fragmentation +([\d.]+)%", masu("stat", str(running.pid)).stdout, re.MULTILINE)
+    assert float(shown[1]) / 100 == pytest.approx(part, abs=0.001)
+    exported = samples(masu("export", str(running.pid)).stdout)
+    labels = (("pid", str(running.pid)), ("program", "program"))
+    assert exported["masu_external_fragmentation_ratio", labels] == pytest.approx(part, abs=0.001)
+
+
+def test_names_are_shown_as_they_are(masu, start, named):
+    running = start("--live", command=[named])
+    figures = stat(masu, running.pid)
+    heaps = {row["name"]: row for row in figures["named_heap"]}
+    assert set(heaps) == {"[b]x[/b]", "caf\u00e9 \"\\\n\ufffd"}
+    forms = {(row["form"], row["name"], row["heap"]): row for row in figures["form"]}
+    pool, arena = forms["pool", "[red]pool", "[b]x[/b]"], forms["arena", "a[/]rena", ""]
+    assert pool["used"] == 100 << 10 and arena["used"] == 300 << 10
+    text = masu("stat", str(running.pid)).stdout
+    for name in ("[b]x[/b]", "[red]pool", "a[/]rena"):
+        assert re.search(rf"(^| ){re.escape(name)}( |$)", text, re.MULTILINE), text
+    exported = samples(masu("export", str(running.pid)).stdout)
+    of = (("pid", str(running.pid)), ("program", "program"))
+    assert exported["masu_form_used_bytes", tuple(sorted((*of, ("form", "pool"), ("name", "[red]pool"), ("heap", "[b]x[/b]"))))] == 100 << 10
+    for name, row in heaps.items():
+        assert exported["masu_named_heap_used_bytes", tuple(sorted((*of, ("name", name))))] == row["used"]
+
+
+def test_the_librarys_json_is_json(masu, named):
+    figures = json.loads(masu("run", "--", named, "print them", check=True).stdout)
+    assert figures["program"] == "program" and figures["process"]["live"] > 300 << 10
+    assert {row["name"] for row in figures["named_heap"]} == {"[b]x[/b]", "caf\u00e9 \"\\\n\ufffd"}
+    assert sum(row["live"] for row in figures["class"]) + figures["process"]["large"] == figures["process"]["live"]
 
 
 def test_threads_have_their_numbers(masu, start):
@@ -265,6 +304,39 @@ def test_one_that_is_killed_while_looked_at(start):
         with pytest.raises(live.NotLive, match="has ended"):
             for _ in range(1000):
                 page.read()
+
+
+ASKS = "import sys; from masu import live\nwith live.Page(int(sys.argv[1])) as page: page.request(live.PURGE, patience_s=60)"
+
+
+def test_a_reader_that_is_stopped_while_it_asks(masu, start):
+    """As by Ctrl-Z. Others say so, and go on after it."""
+    running = start("--live")
+    stop(running)
+    other = subprocess.Popen([sys.executable, "-c", ASKS, str(running.pid)])
+    (page,) = pages_of(running.pid)
+    try:
+        with open(page, "rb") as file:
+            assert eventually(lambda: is_locked(file))
+        stop(other)
+        os.kill(running.pid, signal.SIGCONT)
+        result = masu("purge", str(running.pid))
+        one_error(result, f"process {running.pid}: another reader is asking")
+        os.kill(other.pid, signal.SIGCONT)
+        assert other.wait(timeout=60) == 0
+        assert masu("purge", str(running.pid)).returncode == 0
+    finally:
+        other.kill()
+        other.wait()
+
+
+def is_locked(file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
 
 
 def test_unknown_requests_are_answered(start):

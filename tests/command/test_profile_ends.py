@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from conftest import MASU, as_in_a_terminal
-from profiling import APART, EXACT, folded, inside, one_error, profiled, profiled_at, small_disk
+from profiling import APART, EXACT, folded, full_disk, inside, one_error, profiled, profiled_at, small_disk
 
 # ---- How it ends -----------------------------------------------------------------
 
@@ -208,3 +208,9 @@ def test_a_full_disk_for_the_result_keeps_what_was_written(masu, ends, tmp_path)
         assert str(folder) in result.stderr
         raw = next(p for p in folder.iterdir() if p.name.startswith("program."))
         assert inside(folded(masu, raw), "leaks") == 1000
+
+
+@pytest.mark.parametrize("form", ["--html", "--folded"])
+def test_a_full_disk_for_a_page_keeps_the_old_one(masu, profiles, tmp_path, form):
+    with full_disk(tmp_path / "disk") as disk:
+        one_error(masu("profile", form, "-o", disk / "it", profiles[4]), f"{disk / 'it'}: No space left on device")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MASU
-from profiling import APART, EXACT, first_row, inside, one_error, one_usage_error
+from profiling import APART, EXACT, first_row, full_disk, inside, one_error, one_usage_error
 
 from masu import live, profile, profile_live
 
@@ -104,6 +104,12 @@ def test_it_can_be_kept_and_compared_with(masu, start, tmp_path):
     growth = folded(masu, "--live", pid, kept)
     assert (inside(growth, "starts"), inside(growth, "leaks")) == (0, 2000)
     assert re.match(r"\+2\.0 MiB .* leaks", first_row(masu("profile", "--live", pid, kept)))
+
+
+def test_a_full_disk_keeps_what_was_kept(masu, start, tmp_path):
+    running = start(*HEAP)
+    with full_disk(tmp_path / "disk") as disk:
+        one_error(masu("profile", "--live", str(running.pid), "-o", disk / "it"), f"{disk / 'it'}: No space left on device")
 
 
 def test_as_a_page(masu, start, tmp_path):

@@ -1,4 +1,4 @@
-"""The page of a heap profile, in a real browser."""
+"""The page of a profile, in a real browser."""
 
 import json
 import re
@@ -6,15 +6,17 @@ import subprocess
 
 import pytest
 from conftest import MASU
+from profiling import OF_EACH_KIND
 
 
 @pytest.fixture(scope="session")
-def pages(profiles):
-    """Of one profile, and of the growth between two."""
-    folder = profiles[4].parent
-    for name, files in {"one": [profiles[4]], "growth": [profiles[4], profiles[12]]}.items():
-        subprocess.run([MASU, "profile", "--html", "-o", folder / f"{name}.html", *files], check=True, capture_output=True)
-    return {name: folder / f"{name}.html" for name in ("one", "growth")}
+def pages(profiles, of_each_kind, tmp_path_factory):
+    """Of one profile of each kind, and of the growth between two."""
+    folder = tmp_path_factory.mktemp("pages")
+    files = {**{kind: [file] for kind, file in of_each_kind.items()}, "growth": [profiles[4], profiles[12]]}
+    for name, of in files.items():
+        subprocess.run([MASU, "profile", "--html", "-o", folder / f"{name}.html", *of], check=True, capture_output=True)
+    return {name: folder / f"{name}.html" for name in files}
 
 
 @pytest.fixture
@@ -56,17 +58,18 @@ def pressed(browser, *keys):
     return browser.switch_to.active_element
 
 
-def test_the_page_needs_no_network(browser, opened, pages):
+@pytest.mark.parametrize("name", [*OF_EACH_KIND, "growth"])
+def test_the_page_needs_no_network(browser, opened, pages, name):
     browser.get_log("performance")
-    opened("one")
+    opened(name)
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [pages["one"].as_uri()]
-    assert [entry for entry in browser.get_log("browser") if pages["one"].name in entry["message"]] == []
+    assert [url for url in asked if not url.startswith("data:")] == [pages[name].as_uri()]
+    assert [entry for entry in browser.get_log("browser") if pages[name].name in entry["message"]] == []
 
 
 def test_a_frame_is_as_wide_as_its_bytes(opened):
-    page = opened("one")
+    page = opened("heap")
     drawn = widths(page)
     assert drawn["all"] == pytest.approx(1, abs=0.01)
     # 4 MiB of leaks, 400 KiB of works, and little else.
@@ -90,7 +93,7 @@ return ["polygon", "polyline"].map(name => {
 
 def test_it_opens_with_memory_over_time(opened):
     """32 MiB at the peak, 4.4 in use at the end; held is never less than in use."""
-    page = opened("one")
+    page = opened("heap")
     in_use, held = page.execute_script(CURVE)
     top = float(re.match(r"([\d.]+) MiB", page.find_element("css selector", "#curve .axis").text)[1])
     assert max(y for _, y in in_use) * top == pytest.approx(32, rel=0.02)
@@ -107,32 +110,37 @@ def test_growth_is_a_view_of_the_page_of_two(opened):
     assert page.find_element("css selector", "input[value='growth']").is_selected()
     assert "+8.0 MiB" in frame(page, "leaks").get_attribute("aria-label")
     assert widths(page)["leaks"] > 0.95
-    assert not opened("one").find_elements("css selector", "input[value='growth']")
+    assert not opened("heap").find_elements("css selector", "input[value='growth']")
 
 
-def test_a_frame_can_be_zoomed_into_and_left(opened):
-    page = opened("one")
-    before = widths(page)["works"]
-    frame(page, "works").click()
-    assert widths(page)["works"] == pytest.approx(1, abs=0.01) and before < 0.2
-    assert "leaks" not in widths(page)
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_a_frame_can_be_zoomed_into_and_left(opened, kind):
+    page, (most, less) = opened(kind), OF_EACH_KIND[kind]
+    before = widths(page)
+    assert before[less] < before[most] / 2
+    frame(page, less).click()
+    assert widths(page)[less] == pytest.approx(1, abs=0.01)
+    assert most not in widths(page)
     page.find_element("id", "reset").click()
-    assert widths(page)["works"] == pytest.approx(before)
+    assert widths(page) == pytest.approx(before)
 
 
-def test_what_is_searched_is_marked_and_summed_up(opened):
-    page = opened("one")
-    page.find_element("id", "search").send_keys("LEAK")
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_what_is_searched_is_marked_and_summed_up(opened, kind):
+    page, most = opened(kind), OF_EACH_KIND[kind][0]
+    page.find_element("id", "search").send_keys(most[:-1].upper())
     marked = [e.get_attribute("aria-label").split(":")[0] for e in page.find_elements("css selector", "#graph .hit")]
-    assert marked == ["leaks"]
-    assert "4.0 MiB" in page.find_element("id", "found").text
-    assert [row.text.split()[-1] for row in page.find_elements("css selector", "#functions tbody tr")] == ["leaks"]
+    assert marked == [most]
+    found = re.fullmatch(r"found: ([\d.]+ \w+), ([\d.]+) %", page.find_element("id", "found").text)
+    assert float(found[2]) / 100 == pytest.approx(widths(page)[most], abs=0.01)
+    assert kind != "heap" or found[1] == "4.0 MiB"
+    assert [row.text.split()[-1] for row in page.find_elements("css selector", "#functions tbody tr")] == [most]
 
 
 def test_keys_do_it_all(opened):
     from selenium.webdriver.common.keys import Keys
 
-    page = opened("one")
+    page = opened("heap")
     page.execute_script("document.querySelector('#graph [tabindex=\"0\"]').focus()")
     names = [page.switch_to.active_element.text]
     while names[-1] not in ("leaks", ""):
@@ -148,7 +156,7 @@ def test_keys_do_it_all(opened):
 
 
 def test_the_table_can_be_sorted(opened):
-    page = opened("one")
+    page = opened("heap")
     choose(page, "allocated")
 
     def first():
@@ -160,7 +168,7 @@ def test_the_table_can_be_sorted(opened):
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("name", ["one", "growth"])
+@pytest.mark.parametrize("name", [*OF_EACH_KIND, "growth"])
 def test_it_can_be_read_without_scrolling_sideways(opened, name, width):
     assert opened(name, width).execute_script("return document.documentElement.scrollWidth") <= width
 
@@ -190,7 +198,7 @@ def contrast(pair):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read_in_the_light_and_in_the_dark(opened, scheme):
-    page = opened("one")
+    page = opened("heap")
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     page.find_element("id", "search").send_keys("leaks")
     pairs = page.execute_script(COLOURS)

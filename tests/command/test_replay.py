@@ -7,13 +7,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import MASU, as_in_a_terminal
+from conftest import MASU, as_in_a_terminal, gone, is_shown_though
 from rich.console import Console
-from test_record import recorded
+from recording import recorded
 
 from masu import replay
 from masu import trace as traces
@@ -276,12 +277,12 @@ __attribute__((constructor)) static void count(void) {
 """
 
 
-def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, tmp_path):
-    """One of the allocators counts its runs: a warm-up, a round, and one more."""
-    library, count = compile_program(COUNTED, "-shared", "-fPIC", "-fno-builtin"), tmp_path / "count"
+def interrupted(compile_program, folder, *words):
+    """Its output and errors, after Ctrl-C in its second round: one of the allocators counts its runs, a warm-up, a round, and one more."""
+    library, count = compile_program(COUNTED, "-shared", "-fPIC", "-fno-builtin"), folder / "count"
     count.touch()
     process = subprocess.Popen(
-        [MASU, "replay", "-n", "1000", "--touch", "none", "--json", tmp_path / "it.json", "--with", f"counted={library}", whole],
+        [MASU, *words, "-n", "1000", "--with", f"counted={library}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal,
         env={**os.environ, "COUNT": str(count)},
     )  # fmt: skip
@@ -294,25 +295,60 @@ def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, 
     finally:
         process.kill()
     assert process.returncode == 0, errors
-    assert "peak memory" in output
     assert "interrupted after" in errors
+    return output, errors
+
+
+def test_ctrl_c_while_replaying_keeps_what_was_measured(compile_program, whole, tmp_path):
+    output, _ = interrupted(compile_program, tmp_path, "replay", "--touch", "none", "--json", tmp_path / "it.json", whole)
+    assert "peak memory" in output
     assert "every call timed" not in output and "Predicted" not in output  # none of that was begun
-    assert json.loads((tmp_path / "it.json").read_text())["rounds"] >= 1
+    content = json.loads((tmp_path / "it.json").read_text())
+    assert content["rounds"] >= 1 and content["interrupted"] is True
+
+
+PLANS = """
+import pathlib, sys
+from masu import replay
+from masu.cli import main
+program, planner = replay.program, pathlib.Path(sys.argv.pop(1))
+replay.program = lambda name: planner if name == "trace_plan" else program(name)
+main()
+"""
+
+
+def test_ctrl_c_while_planning_ends_it_with_one_line(whole, script, tmp_path):
+    planner, folder = script(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 1000\n"), tmp_path / "tmp"
+    folder.mkdir()
+    process = subprocess.Popen([sys.executable, "-c", PLANS, planner, "replay", whole], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env={**os.environ, "TMPDIR": str(folder)}, preexec_fn=as_in_a_terminal)  # fmt: skip
+    while not (tmp_path / "pid").exists() or not (pid := (tmp_path / "pid").read_text().strip()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors.strip().splitlines()[-1]) == (130, "", "masu: replay: interrupted")
+    assert gone(pid) and os.listdir(folder) == []
 
 
 def test_ctrl_c_in_the_single_calls_ends_it_there(monkeypatch, whole, tmp_path):
     once, calls = replay._once, []
 
-    def interrupted(made, command, allocator, settle_s=0.0):
+    def stopped(made, command, allocator, settle_s=0.0):
         if "latency" in command:
             calls.append(allocator.name)
             raise KeyboardInterrupt
         return once(made, command, allocator, settle_s)
 
-    monkeypatch.setattr(replay, "_once", interrupted)
+    monkeypatch.setattr(replay, "_once", stopped)
     monkeypatch.setattr(replay, "_predicted", pytest.fail)
     found = traces.read(whole)
     made = replay.plan(found, found.main(), tmp_path)
     said = replay.replay(made, [SYSTEM, Allocator("other")], Console(quiet=True), rounds=1, touch="none", settle_s=0)
     assert calls == ["system"] and not said.single
     assert said.comparison.interrupted and said.comparison.rounds == 1
+
+
+def test_on_a_full_disk_the_tables_are_there(masu, whole):
+    result = masu("replay", "-n", "1", "--settle", "0", "--json", "/dev/full", whole)
+    is_shown_though(result, "/dev/full", "In the replay: ")

@@ -1,11 +1,22 @@
 """masu top, on real processes."""
 
 import asyncio
+import fcntl
 import html
+import os
+import pty
 import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
 
 import pytest
-from living import one_error, program, start  # noqa: F401, fixtures
+from conftest import MASU
+from living import eventually, named, one_error, program, start  # noqa: F401, fixtures
 
 from masu import live
 
@@ -140,6 +151,104 @@ def test_the_biggest_call_sites(start):
     told, rows = asyncio.run(look(start("--live")))
     assert "takes no samples" in told and "--start" in told
     assert rows == []
+
+
+def test_forms_and_heaps_by_name(start, named):
+    from textual.widgets import DataTable, TabbedContent
+
+    from masu.top import Top
+
+    async def look():
+        with live.Page(start("--live", command=[named]).pid) as page:
+            app = Top(page)
+            async with app.run_test(size=(120, 40)) as pilot:
+                lines = []
+                for name in ("named_heap", "form"):
+                    app.query_one(TabbedContent).active = f"tab-{name}"
+                    await pilot.pause()
+                    table = app.query_one(f"#{name}", DataTable)
+                    assert table.row_count == 2
+                    lines += lines_on(app)
+                return lines
+
+    lines = asyncio.run(look())
+    assert [line for line in lines if line.startswith("[b]x[/b] ")]
+    assert [line for line in lines if re.match(r"pool +\[red\]pool +100\.0 KiB .* \[b\]x\[/b\]$", line)], lines
+    assert [line for line in lines if re.match(r"arena +a\[/\]rena +300\.0 KiB ", line)], lines
+
+
+PURGES = """
+import asyncio, sys
+from masu import live
+from masu.top import Top
+from textual.widgets import Static
+async def look(pid):
+    with live.Page(pid) as page:
+        app = Top(page)
+        async with app.run_test() as pilot:
+            for _ in range(20):
+                await pilot.press("p")
+                await pilot.pause()
+                said = str(app.query_one("#title", Static).render())
+                assert "given back" in said, said
+        assert app.return_value is None
+asyncio.run(look(int(sys.argv[1])))
+"""
+
+
+def test_two_at_once_give_memory_back(start):
+    running = start("--live")
+    running.tell("churn")
+    tops = [subprocess.Popen([sys.executable, "-c", PURGES, str(running.pid)], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for top in tops:
+        _, said = top.communicate(timeout=120)
+        assert top.returncode == 0, said
+    assert running.tell("half") == "done"
+
+
+def in_a_terminal(*words, until, key):
+    """What was on the screen, without its colours, and the exit status."""
+    pid, screen = pty.fork()
+    if pid == 0:
+        os.execve(words[0], words, {**os.environ, "TERM": "xterm-256color"})
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    shown, pressed, deadline = b"", False, time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([screen], [], [], 1)[0]:
+                continue
+            try:
+                read = os.read(screen, 65536)
+            except OSError:  # who had it open has ended
+                break
+            shown += read
+            if not pressed and re.search(until, text_of(shown)):
+                os.write(screen, key)
+                pressed = True
+        else:
+            os.kill(pid, signal.SIGKILL)
+        return text_of(shown), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    finally:
+        os.close(screen)
+
+
+def text_of(shown):
+    return re.sub(r"\x1b\[[0-9;?<>=]*[A-Za-z]", "", shown.decode(errors="replace"))
+
+
+def test_in_a_terminal(start):
+    running = start("--live")
+    shown, status = in_a_terminal(str(MASU), "top", str(running.pid), until="Give memory back", key=b"q")
+    assert status == 0 and f"process {running.pid}" in shown and re.search(r"live +3\d\.\d MiB", shown), shown
+
+
+def test_in_a_terminal_without_a_pid():
+    """In a namespace where nobody else shows figures."""
+    there = 'mount -t tmpfs none /dev/shm; "$0" run --live -- sleep 100 & until ls /dev/shm/masu-* >&2; do sleep 0.1; done; "$0" top; s=$?; kill $!; exit $s'
+    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount")
+    shown, status = in_a_terminal("/usr/bin/unshare", "-rm", "sh", "-c", there, str(MASU), until="Give memory back", key=b"q")
+    assert status == 0 and re.search(r"sleep +process \d+", shown), shown
 
 
 def test_top_without_a_terminal(masu, start):

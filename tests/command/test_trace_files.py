@@ -6,11 +6,13 @@ import re
 import struct
 import subprocess
 import zlib
+from pathlib import Path
 
 import pytest
 from conftest import MASU
-from test_record import CALLS, FRAME, HEADER, frames, one_line
+from recording import CALLS, FRAME, HEADER, frames, one_line
 
+from masu import replay
 from masu import trace as traces
 from masu.messages import Problem
 
@@ -26,19 +28,37 @@ def test_a_cut_trace(masu, whole, tmp_path, part):
 
 
 def test_a_cut_trace_keeps_what_lies_in_whole_frames(whole, tmp_path):
+    """And whole blocks of the one that is cut, if any."""
     data, before = whole.read_bytes(), traces.read(whole)
     blocks, kept, cut = b"".join(before.blocks(before.main())), 0, tmp_path / "cut.trace"
     for at in frames(data):
         kind, number, raw, stored = struct.unpack_from("<BxxxIII", data, at + 4)
+        ours = kind == traces.BLOCKS and number == before.main().number
         cut.write_bytes(data[: at + FRAME + stored - 1])
         if kept:
             after = traces.read(cut)
             assert f"cut at byte {at}" in after.damage
             left = b"".join(after.blocks(after.main()))
-            assert len(left) == kept and blocks.startswith(left)
-        if kind == traces.BLOCKS and number == before.main().number:
-            kept += raw
+            assert kept <= len(left) <= kept + raw * ours and blocks.startswith(left)
+        kept += raw * ours
     assert kept == len(blocks)
+
+
+BUNDLED = Path(__file__).resolve().parents[2] / "bench/traces"
+
+
+@pytest.mark.parametrize("name", ["sqlite", "recoll"])
+def test_of_a_trace_in_one_piece_what_is_left_of_it_is_replayed(masu, tmp_path, name):
+    data, cut = (BUNDLED / f"{name}.trace").read_bytes(), tmp_path / "cut.trace"
+    cut.write_bytes(data[: len(data) // 2])
+    found, before = traces.read(cut), traces.read(BUNDLED / f"{name}.trace")
+    assert "cut at byte" in found.damage and not found.main().frames
+    left, blocks = (b"".join(trace.blocks(trace.main())) for trace in (found, before))
+    assert 0.1 < len(left) / len(blocks) <= 0.5 and blocks.startswith(left)
+    assert not replay.plan(found, found.main(), tmp_path).summary["bad_blocks"]
+    result = masu("replay", "-n", "1", "--settle", "0", cut)
+    assert result.returncode == 0, result.stderr
+    assert "cut at byte" in " ".join(result.stderr.split())
 
 
 def test_a_damaged_trace(masu, whole, tmp_path):
@@ -115,6 +135,22 @@ def test_whatever_a_file_holds_reading_it_ends_or_says_why(short, tmp_path, seed
             pass
 
 
+def test_the_process_with_most_recorded_is_not_the_one_that_compresses_worst(whole, tmp_path):
+    """Nor one that lies in its spool file yet, as it is."""
+    page, sizes = traces.read(whole).main().page, {1: 200, 2: 50, 3: 100}  # by the process, in pages
+    pages = {process: page[:16] + struct.pack("<I", process) + page[20:] for process in sizes}
+    trace, folder = tmp_path / "it.trace", tmp_path / "it.trace.spool"
+    writer = traces.Writer(trace)
+    for process, content in ((1, bytes), (2, os.urandom)):
+        writer.frame(traces.PROCESS, process, pages[process])
+        writer.frame(traces.BLOCKS, process, content(sizes[process] * traces.PAGE))
+    writer.close()
+    folder.mkdir()
+    (folder / "3-0.spool").write_bytes(pages[3] + os.urandom(sizes[3] * traces.PAGE))
+    found = traces.read(trace)
+    assert {p.head.process for p in found.processes} == set(sizes) and found.main().head.process == 1
+
+
 def test_files_that_are_no_traces(masu, whole, tmp_path):
     trace = tmp_path / "no.trace"
     one_line(masu("replay", trace), "No such file")
@@ -129,6 +165,19 @@ def test_files_that_are_no_traces(masu, whole, tmp_path):
     trace.write_bytes(whole.read_bytes()[:HEADER])
     one_line(masu("replay", trace), "nothing was recorded")
     one_line(masu("replay", tmp_path), "without a recording")
+
+
+def test_a_process_of_another_version_is_refused_with_its_file(masu, whole, tmp_path):
+    page = traces.read(whole).main().page
+    other = page[:8] + struct.pack("<I", 99) + page[12:]
+    trace, spool = tmp_path / "it.trace", tmp_path / "other.trace.spool/1-0.spool"
+    writer = traces.Writer(trace)
+    writer.frame(traces.PROCESS, 0, other)
+    writer.close()
+    spool.parent.mkdir()
+    spool.write_bytes(other)
+    one_line(masu("replay", trace), f"{trace}: a process was recorded by another version of masu: format 99")
+    one_line(masu("replay", spool.parent), f"{spool}: a process was recorded by another version of masu: format 99")
 
 
 # ---- With hardly a call ----

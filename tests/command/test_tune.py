@@ -1,11 +1,14 @@
 """masu tune: the size classes and options that fit a program, and what they save in it."""
 
+import os
 import random
 import re
+import signal
 import subprocess
+import time
 
 import pytest
-from conftest import MASU
+from conftest import MASU, as_in_a_terminal, is_shown_though
 
 from masu import replay, tune
 from masu.compare import Comparison, Run
@@ -71,6 +74,11 @@ def test_odd_sizes_get_their_classes_and_the_program_saves_what_was_promised(mas
     assert abs(after / before - ratio) < 0.04  # the program itself is resident as well
 
 
+def test_on_a_full_disk_the_table_is_there(masu, compile_program, tmp_path):
+    trace = recorded(compile_program(ODD_SIZES, "-fno-builtin"), tmp_path)
+    is_shown_though(masu("tune", "-n", "5", "-o", "/dev/full", trace, timeout=300), "/dev/full", "peak memory")
+
+
 def test_where_nothing_is_to_be_gained_nothing_is_written(masu, compile_program, tmp_path):
     trace = recorded(compile_program(USUAL_SIZES, "-fno-builtin"), tmp_path)
     trace.write_bytes(trace.read_bytes()[:-10])  # its end is cut off: what is there counts
@@ -105,7 +113,24 @@ def test_a_trace_that_is_none_and_a_folder_that_is_none(masu, compile_program, t
 
 def test_ctrl_c_ends_it_in_any_round():
     with pytest.raises(KeyboardInterrupt):
-        tune._checked(Comparison([], {tune.BEFORE: [None] * 6}, interrupted=True))
+        tune._check(Comparison([], {tune.BEFORE: [None] * 6}, interrupted=True))
+
+
+def test_ctrl_c_while_all_is_measured_anew_keeps_what_was_better(compile_program, tmp_path):
+    trace, folder = recorded(compile_program(ODD_SIZES, "-fno-builtin"), tmp_path), tmp_path / "tmp"
+    folder.mkdir()
+    process = subprocess.Popen([MASU, "tune", "-n", "20", trace], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "TMPDIR": str(folder)}, preexec_fn=as_in_a_terminal)  # fmt: skip
+    while not list(folder.glob("*/tuned.options")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "tried other size classes: 0." in errors and "interrupted: this was better by then" in errors
+    text = (tmp_path / "it.trace.options").read_text()
+    assert "interrupted: not measured anew" in text and re.search("^classes: .* 1040 ", text, re.M)
+    assert "it.trace.options is written" in output and os.listdir(folder) == []
 
 
 def played(peaks, interrupted=False):
@@ -126,7 +151,8 @@ def test_what_was_tried_is_told_at_once_and_by_its_name(tmp_path):
         asked.append([a.name for a in allocators])
         return answers.pop(0)
 
-    tuned = tune.search("memory", False, options, rounds, tmp_path / "lib.so", tmp_path, lambda name, ratio: told.setdefault(name, ratio.median))
+    tuned = tune.search("memory", False, options, rounds, tmp_path / "lib.so", tmp_path, lambda name, ratio: told.setdefault(name, ratio.median),
+                        pytest.fail)  # fmt: skip
     assert asked == [[tune.BEFORE, "other size classes", "purge_delay:0"], [tune.BEFORE, "purge_delay:0"]]
     assert told == {"other size classes": 0.5, "purge_delay:0": 1.0}
     assert tuned.interrupted and tuned.settings == options[0] and not tuned.comparison
@@ -140,7 +166,7 @@ def test_ctrl_c_before_anything_proved_better_ends_it(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune.search("memory", False, [tune.Settings(classes=(8, 16))], rounds, tmp_path / "lib.so", tmp_path, lambda *_: None)
+        tune.search("memory", False, [tune.Settings(classes=(8, 16))], rounds, tmp_path / "lib.so", tmp_path, lambda *_: None, pytest.fail)
 
 
 @pytest.mark.parametrize(("goal", "think", "threads", "tried"), [("memory", True, 8, True), ("memory", True, 7, False),
@@ -150,9 +176,28 @@ def test_sleepers_is_tried_where_many_threads_may_sleep(goal, think, threads, tr
     assert ("sleepers" in options) == tried
 
 
-def test_a_replay_that_fails_is_named_by_its_settings():
-    with pytest.raises(Problem, match=r"failed \(purge_delay:0\): signal 11"):
-        tune._checked(Comparison([], {tune.BEFORE: [None]}, {"purge_delay:0": "signal 11"}))
+def test_what_the_replay_fails_with_drops_out_and_the_rest_goes_on(tmp_path):
+    options = [tune.Settings(classes=(8, 16)), tune.Settings(options=(("purge_delay", 0),)), tune.Settings(options=(("sleepers", 1),))]
+    fails = played({tune.BEFORE: 100_000, "purge_delay:0": 50_000, "sleepers:1": 100_000})
+    fails.failed["other size classes"] = "signal 11"
+    answers = [fails, played({tune.BEFORE: 50_000, "sleepers:1": 50_000}), played({tune.BEFORE: 100_000, "tuned": 50_000})]
+    asked, told, dropped = [], [], []
+
+    def rounds(allocators):
+        asked.append([a.name for a in allocators])
+        return answers.pop(0)
+
+    tuned = tune.search("memory", True, options, rounds, tmp_path / "lib.so", tmp_path,
+                        lambda name, _: told.append(name), lambda *of: dropped.append(of))  # fmt: skip
+    assert dropped == [("other size classes", "signal 11")] and told == ["purge_delay:0", "sleepers:1", "sleepers:1"]
+    assert asked[1:] == [[tune.BEFORE, "sleepers:1"], [tune.BEFORE, "tuned"]]
+    assert tuned.settings == options[1] and tuned.comparison
+
+
+@pytest.mark.parametrize("name", [tune.BEFORE, "tuned"])
+def test_without_a_replay_of_what_all_depends_on_there_is_nothing(name):
+    with pytest.raises(Problem, match=rf"failed \({name}\): signal 11"):
+        tune._check(Comparison([], {}, {name: "signal 11"}), tune.BEFORE, "tuned")
 
 
 # ---- The choice ----
@@ -199,10 +244,13 @@ def test_the_default_ones_are_the_librarys(library):
 
 
 def test_more_odd_sizes_than_classes_lose_little():
-    """200 sizes spread evenly: no list of 41 loses nothing, the default one loses much more."""
+    """200 sizes spread evenly: no list of 41 loses nothing, the default one loses much more. Of few blocks each, what is
+    begun counts more: then classes that nothing needs are left out, though blocks are larger."""
     draw = random.Random(1)
     load = {draw.randrange(1000, 2000): 1000.0 for _ in range(200)}
-    assert tune.lost(tune.choose_classes(load), load) < 0.25 * tune.lost(tune.DEFAULT, load)
+    assert tune.added(tune.choose_classes(load), load) < 0.25 * tune.added(tune.DEFAULT, load)
+    few = {size: 1.0 for size in load}
+    assert tune.added(tune.choose_classes(few), few) < tune.added(tune.DEFAULT, few)
 
 
 def test_a_few_blocks_get_no_slab_of_their_own():
