@@ -16,6 +16,7 @@ from recording import HEADER, frames, recorded, summary
 
 from masu import record, replay, report
 from masu import trace as traces
+from masu.library import recorder_path
 from masu.messages import Problem
 
 pytestmark = pytest.mark.usefixtures("python_uses_malloc")
@@ -28,23 +29,24 @@ FOUR_THREADS = r"""
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
-enum { THREADS = 4, N = 50000, LARGER = 7000 };
+enum { THREADS = 4, N = 200000, LARGER = 7000 }; /* so many that threads claim several blocks at once */
 static pthread_barrier_t all;
 static void *body(void *number) {
   for (size_t i = 0; i < N; i++) {
     void *volatile p = malloc(LARGER + (size_t)number);
-    if (i % 2) free(p);
+    if (i % 8) free(p);
   }
   pthread_barrier_wait(&all);
-  pause();
+  if (number) pause();
   return NULL;
 }
 int main(void) {
-  pthread_t thread;
+  pthread_t thread, first;
   pthread_barrier_init(&all, NULL, THREADS + 1);
   for (size_t i = 0; i < THREADS; i++)
-    if (pthread_create(&thread, NULL, body, (void *)i)) return 9;
+    if (pthread_create(i ? &thread : &first, NULL, body, (void *)i)) return 9;
   pthread_barrier_wait(&all);
+  pthread_join(first, NULL);
   ENDING;
   return 9;
 }
@@ -59,11 +61,32 @@ def test_every_call_of_a_program_that_died_is_there(masu, compile_program, tmp_p
     assert result.returncode == status
     found = traces.read(trace)
     s = summary(trace)
-    assert s["by_kind"]["free"] == 4 * 25_000
+    assert s["by_kind"]["free"] == 4 * 175_000
     assert not s["unknown_frees"] and not s["vanished"] and not s["bad_blocks"]
     assert s["ended"] == ending.startswith("_exit")
     taken = {size: n for size, n, *_ in report.analyse(found, found.main(), tmp_path).data["sizes"]}
-    assert [taken[7000 + thread] for thread in range(4)] == [50_000] * 4
+    assert [taken[7000 + thread] for thread in range(4)] == [200_000] * 4
+
+
+def test_pages_that_are_claimed_are_blocks_at_once_and_full_when_their_thread_has_ended(compile_program, tmp_path):
+    """What else is claimed after them would have to wait."""
+    program = compile_program(FOUR_THREADS, "-fno-builtin", "-pthread", "-DENDING=_exit(0)")
+    environment = {**os.environ, "LD_PRELOAD": str(recorder_path()), "MASU_RECORD": str(tmp_path)}
+    subprocess.run([program], env=environment, check=True, timeout=60)
+    data = next(tmp_path.glob("*.spool")).read_bytes()
+    claimed = traces.ProcessHead.parse(data[: traces.PAGE], tmp_path).pages
+    at, threads = 1, {}
+    while at < claimed:
+        block = traces.BlockHead.parse(data, at * traces.PAGE)
+        assert block and block.page == at
+        thread = struct.unpack_from("<I", data, at * traces.PAGE + 16)[0]
+        threads.setdefault(thread, []).append(block)
+        at += block.pages
+    assert at == claimed and sorted(threads) == [0, 1, 2, 3, 4]
+    assert all(block.state == traces.FULL for block in threads[1])
+    for thread in (2, 3, 4):
+        still_open = [block for block in threads[thread] if block.state == traces.OPEN]
+        assert 1 <= len(still_open) <= 4 and len(threads[thread]) > 8
 
 
 def test_ctrl_c_ends_the_program_and_the_trace_is_whole(tmp_path):
