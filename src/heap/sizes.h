@@ -89,11 +89,12 @@ enum {
 };
 
 /* by_step: by (size + 7) / 8, the class times the size of a pointer, which is what it
- * takes to find its place in an array of pointers. */
+ * takes to find its place in an array of pointers. It does not begin a page: else the steps of powers of two would
+ * compete for the cache with the first lines of their blocks' pages. */
 typedef struct class_tables {
-  _Alignas(CLASS_PAGE) uint16_t by_step[TABLE_MAX / CLASS_STEP + 1];
-  uint32_t sizes[CLASS_COUNT];
+  _Alignas(CLASS_PAGE) uint32_t sizes[CLASS_COUNT];
   uint8_t slices[CLASS_COUNT]; /* of its least slab */
+  _Alignas(64) uint16_t by_step[TABLE_MAX / CLASS_STEP + 1];
 } class_tables;
 internal_data class_tables class_table;
 
