@@ -64,10 +64,10 @@ MIB = 1024
 CLAIMS = (
     Claim(MIMALLOC, "mimalloc clearly before tcmalloc and jemalloc", "larson", "replacements_per_s",
           (Before("mimalloc2", ("gperftools", "jemalloc"), 1.1),),
-          "agrees; Google's tcmalloc of today, which is not in their table, is ahead"),
+          "agrees; Google's tcmalloc of today, which is not in their table, is beside it"),
     Claim("the same, xmalloc-test", "mimalloc far ahead; of the others rpmalloc, TBB and glibc scale", "xmalloc", "objects_per_s",
           (Before("mimalloc2", ("rpmalloc", "tbb", "system", "jemalloc", "gperftools", "snmalloc"), 1.1),),
-          "differs but for gperftools, which is among the last: on two cores nobody waits for a central list, so Google's tcmalloc and jemalloc, which hand over in large batches, lead"),
+          "differs but for gperftools, which is among the last: on two cores nobody waits for a central list, so those that hand over in large batches lead"),
     Claim("the same, cache-scratch", "gperftools shares cache lines between threads, glibc does so less", "cache-scratch", "write_ns",
           (Before("mimalloc2", ("gperftools",), 1.5), Before("system", ("gperftools",), 1.1)),
           "differs: gperftools does, and glibc is as bad"),
@@ -92,7 +92,7 @@ CLAIMS = (
           "differs: gperftools and Google's tcmalloc before it; the crate has an older rpmalloc (1.4)"),
     Claim(SNMALLOC, "snmalloc first", "handover", "block_ns",
           (Before("snmalloc", ("jemalloc", "rpmalloc", "mimalloc2", "mimalloc3", "tcmalloc-google", "gperftools", "tbb", "system")),),
-          "differs: jemalloc and rpmalloc are a little before it; in an earlier run on an AMD EPYC it was first"),
+          "agrees among the allocators of that table; on an Intel Xeon jemalloc and rpmalloc were a little before it"),
 )  # fmt: skip
 
 
