@@ -96,6 +96,7 @@ typedef struct class_tables {
   uint8_t slices[CLASS_COUNT]; /* of its least slab */
   _Alignas(64) uint16_t by_step[TABLE_MAX / CLASS_STEP + 1];
 } class_tables;
+_Static_assert(offsetof(class_tables, by_step) % CLASS_PAGE != 0, "see above");
 internal_data class_tables class_table;
 
 /* size <= TABLE_MAX; 0 counts as 1. */

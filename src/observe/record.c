@@ -202,7 +202,14 @@ static bool claim_room(writer *w, unsigned level) {
   uint64_t now = max_size(record_now(), w->state.time);
   for (uint32_t i = 0; i < count; i++) {
     trace_block *b = (void *)(room + i * block_size);
-    *b = (trace_block){.page = page + i * pages, .pages = pages, .thread = mine.number, .level = level, .time = now, .state = TRACE_OPEN};
+    *b = (trace_block){
+      .page = page + i * pages,
+      .pages = pages,
+      .thread = mine.number,
+      .level = level,
+      .time = now,
+      .state = TRACE_OPEN,
+    };
     compiler_fence();
     b->magic = TRACE_BLOCK_MAGIC;
   }
