@@ -25,8 +25,8 @@ from masu.trace import BLOCK_HEAD, BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead,
 
 POLL_S = 0.05
 FRAME_PAGES, BLOCK_MOST = (1 << 20) // PAGE, 16
-MOST_WAITING = 256 << 20
-"""Bytes that may wait for an idle processor."""
+MOST_WAITING, PART_WAITING = 1 << 30, 1 / 4
+"""Bytes that may wait for an idle processor, and at most so much of what the disk had free."""
 PUNCH_HOLE = 3
 """FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE"""
 PR_SET_CHILD_SUBREAPER = 36
@@ -60,6 +60,7 @@ class Collector:
         self.processes = 0
         self.room = memoryview(bytearray((FRAME_PAGES + BLOCK_MOST) * PAGE))
         self.lock, self.hurry = threading.Lock(), False
+        self.gives_way: Callable[[], bool] = lambda: False
         self.failed: OSError | None = None
 
     def collect(self, last: bool = False) -> None:
@@ -69,10 +70,13 @@ class Collector:
             self.hurry = False
             self._checked(last)
 
-    def idle(self) -> None:
-        """The same, but gives way: what is not done waits for the next time."""
+    def idle(self, gives_way: Callable[[], bool]) -> None:
+        """The same, but stops where somebody else collects and, of processes that run, where that says so: what is not
+        done waits for the next time."""
         with self.lock:
+            self.gives_way = gives_way
             self._checked(False)
+            self.gives_way = lambda: False
 
     def waiting(self) -> int:
         """Bytes on the disk."""
@@ -101,6 +105,8 @@ class Collector:
                 self.spools[path] = Spool(path, next(self.numbers))
             spool = self.spools[path]
             over = last or _is_over(spool)  # before it is read: then that was all
+            if spool.head and not over and self.gives_way():
+                continue
             with path.open("r+b", buffering=0) as file:
                 self._take(spool, file.fileno(), over)
             if self.hurry:
@@ -147,7 +153,7 @@ class Collector:
         if taken and head.stacks and not last:
             spool.maps = _maps_of(head.process) or spool.maps
         for frame in _frames(taken):
-            if self.hurry:
+            if self.hurry or (not last and self.gives_way()):
                 spool.open += [page for page, _ in frame]
                 continue
             self.writer.frame(BLOCKS, spool.number, self._read(file, frame))
@@ -249,9 +255,36 @@ class End(threading.Thread):
         self.at = time.monotonic()
 
 
+class Spare:
+    """Whether a processor had little to do lately, but for what this thread did."""
+
+    PART = 0.75
+
+    def __init__(self, counts: Path = Path("/proc/stat")) -> None:
+        self.counts = counts
+        self.is_there, self.seen = False, self._look()
+
+    def _look(self) -> tuple[float, float]:
+        """Now, and seconds that processors had nothing to do or had us."""
+        try:
+            words = self.counts.read_text().split(maxsplit=6)  # cpu, user, nice, system, idle, iowait
+            idle = (int(words[4]) + int(words[5])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            idle = time.monotonic()  # it doesn't say
+        return time.monotonic(), idle + time.thread_time()
+
+    def look(self) -> bool:
+        now, spare = self._look()
+        passed = now - self.seen[0]
+        if passed >= POLL_S:  # the system counts in hundredths
+            self.is_there, self.seen = spare - self.seen[1] > self.PART * passed, (now, spare)
+        return self.is_there
+
+
 class Idler(threading.Thread):
     """Collects while the program runs, where nobody else wants the processor: the program and those who talk to it
-    come first."""
+    come first. The scheduler alone does not see to that: threads that wait for each other give way for a moment, and
+    come back to a processor that is not as they left it."""
 
     def __init__(self, collector: Collector):
         super().__init__(daemon=True)
@@ -260,9 +293,10 @@ class Idler(threading.Thread):
     def run(self) -> None:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # of this thread
+        spare = Spare()
         with contextlib.suppress(OSError):  # the collector knows
             while not self.over.wait(POLL_S):
-                self.collector.idle()
+                self.collector.idle(lambda: not spare.look())
 
 
 @dataclass(frozen=True)
@@ -328,12 +362,13 @@ def record(
 def _collected(collector: Collector, program: subprocess.Popen, watch: Watch) -> float:
     """As long as the program runs; when it ended."""
     end, idler = End(program), Idler(collector)
+    most_waiting = min(MOST_WAITING, PART_WAITING * shutil.disk_usage(collector.folder).free)
     end.start()
     idler.start()
     while end.is_alive():
         collector.check()
         _reap(program.pid)
-        if collector.waiting() > MOST_WAITING:
+        if collector.waiting() > most_waiting:
             collector.collect()
         watch.look()
         end.join(POLL_S)

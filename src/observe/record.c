@@ -35,27 +35,31 @@ typedef struct writer {
   uint32_t blocks;       /* so far */
 } writer;
 
+/* Of the process; zero in a child of fork until it has its own. */
+static struct process {
+  atomic_u32 id;
+  atomic_u32 starting;
+  atomic_u32 threads;
+  atomic_u32 unsure; /* 1: nobody's last reading tells what became of his heap's blocks; see below */
+  trace_process *head; /* mapped */
+  char path[512];
+  struct {
+    atomic_u64 ns __attribute__((aligned(64)));
+  } last[TAG_FIRST_LIMB]; /* reading of the clock, by the tag of the heap of whose it is */
+} * here;
+
 /* Of each thread. The library is there from the start, so its thread-local memory may be
  * as large as it likes. In a program that does much between two calls each cache line is a miss: a plain record
  * takes one here. */
 static __thread struct {
   uint32_t depth;   /* records being written */
   uint32_t process; /* in which it has its number */
+  struct process *home; /* here, once it has recorded anything */
   writer level[LEVELS];
   uint32_t number;
   uint32_t rounds; /* of destructors so far */
   bool capturing; /* a call stack */
 } mine __attribute__((aligned(64)));
-
-/* Of the process; zero in a child of fork until it has its own. */
-static struct process {
-  atomic_u32 id;
-  atomic_u32 starting;
-  atomic_u32 threads;
-  atomic_u32 resized; /* 1: a thread has resized a block of another's heap */
-  trace_process *head; /* mapped */
-  char path[512];
-} * here;
 
 static char folder[400];
 static bool with_stacks;
@@ -75,10 +79,15 @@ static bool has_end_key;
  *                                   (thread_moved), and the next record reads. A signal handler that interrupts
  *                                   one has not been told yet: it always reads
  *     a block that is freed         if its slab is the thread's, so was the call that gave it out, or that of one
- *                                   which had the heap before. Else it reads. But another may have resized it
- *                                   where it lies: once that has happened, each release of the process reads
+ *                                   which had the heap before. Else that call bears the time of the last reading
+ *                                   at most which the heap's thread had by then, and which stands in `last`: if this
+ *                                   thread's own was later, that will do. Else it reads. Of large blocks, which are no
+ *                                   thread's, it always does
  *     either                        may have been a signal handler's, in the middle of a record: those have blocks
  *                                   of their own. They always read, and so does the thread's next record
+ *
+ * A heap's blocks are given out by its thread, and stay as they are. Where one is resized by another thread, or given
+ * out by one (its last breath) or by such a signal handler, the process is unsure: from then on each release reads.
  *
  * What others do after a record is later than its true time, so later than an earlier one.
  *
@@ -89,20 +98,45 @@ static bool has_end_key;
 
 enum { PLAIN_MOST = 13 /* units of a record without frames */, UNTIMED_LEAST = 16, UNTIMED_MOST = 128, UNTIMED_NS = 2000 };
 
-static ALWAYS_INLINE bool has_threads(void) { return load_relaxed(&here->threads) > 1; }
-static ALWAYS_INLINE uint64_t record_now(void) { return ticks_now_ns(has_threads()); }
+static ALWAYS_INLINE bool has_threads(void) { return load_relaxed(&mine.home->threads) > 1; }
+static uint64_t record_now(void) { return ticks_now_ns(load_relaxed(&here->threads) > 1); }
 
-static ALWAYS_INLINE bool is_own(const void *p) { return map_entry_tag(map_get(p)) == thread_hot->tag; }
+static ALWAYS_INLINE bool is_of_a_heap(map_tag tag) { return tag >= TAG_FIRST_HEAP && tag < TAG_FIRST_LIMB; }
 
-/* A release needs its true time. */
-static ALWAYS_INLINE bool is_timed(const void *p) {
-  return has_threads() && (!is_own(p) || UNLIKELY(load_acquire(&here->resized)));
+/* A release must have a later time than this, of the thread's readings one, or its true time. */
+#define TRUE_TIME UINT64_MAX
+
+static ALWAYS_INLINE uint64_t given_by(const void *p) {
+  struct process *home = mine.home;
+  if (UNLIKELY(!home))
+    return TRUE_TIME;
+  if (!has_threads())
+    return 0;
+  map_tag tag = map_entry_tag(map_get(p));
+  if (UNLIKELY(load_acquire(&home->unsure)))
+    return TRUE_TIME;
+  if (LIKELY(tag == thread_hot->tag))
+    return 0;
+  return is_of_a_heap(tag) ? load_acquire(&home->last[tag].ns) : TRUE_TIME;
 }
 
-/* Large blocks are no thread's. */
-static void note_resized(const void *p) {
-  if (map_entry_tag(map_get(p)) >= TAG_FIRST_HEAP && !is_own(p) && !load_relaxed(&here->resized))
-    store_release(&here->resized, 1);
+/* Before a block that was given out at this time leaves the thread. */
+static ALWAYS_INLINE void tell_time(uint64_t ns) {
+  map_tag tag = thread_hot->tag;
+  if (LIKELY(is_of_a_heap(tag)))
+    store_release(&here->last[tag].ns, ns);
+}
+
+static void be_unsure(void) {
+  if (!load_relaxed(&here->unsure))
+    store_release(&here->unsure, 1);
+}
+
+/* The thread has given out or resized it. */
+static void note_owner(const void *p) {
+  map_tag tag = map_entry_tag(map_get(p));
+  if (UNLIKELY(tag >= TAG_FIRST_HEAP && tag != thread_hot->tag))
+    be_unsure();
 }
 
 /* ---- The file ---- */
@@ -177,7 +211,7 @@ static void close_room(writer *w) {
 /* Blocks of a thread grow, since most threads say little. Each is of whole pages of the
  * system, which have up to 64 KiB. Who goes on gets several at once: to make room, to map it and to unmap it takes
  * half as long for each then. */
-enum { MANY = 8 /* blocks of a thread */, AT_ONCE = 4 };
+enum { MANY = 8 /* blocks of a thread */, AT_ONCE = 8 };
 
 static uint32_t pages_of(uint32_t blocks) {
   size_t pages = blocks == 0 ? 1 : blocks == 1 ? 4 : TRACE_BLOCK_PAGES;
@@ -277,6 +311,7 @@ static writer *record_begin(size_t room) {
   unsigned level = mine.depth;
   if (UNLIKELY(!here))
     return NULL;
+  mine.home = here;
   if (UNLIKELY(level >= LEVELS)) {
     if (here->head)
       add_relaxed(&here->head->dropped, 1);
@@ -285,8 +320,10 @@ static writer *record_begin(size_t room) {
   }
   mine.depth = level + 1;
   compiler_fence();
-  if (level)
+  if (level) {
     thread_moved();
+    be_unsure();
+  }
   writer *w = &mine.level[level];
   bool has_room = w->process == load_relaxed(&here->id) && (size_t)(w->end - w->at) >= room;
   if (!has_room && !renew(w, level)) {
@@ -305,24 +342,27 @@ static ALWAYS_INLINE writer *record_begin_along(void) {
     return NULL;
   mine.depth = 1;
   compiler_fence();
-  if (LIKELY(w->at < thread_untimed && !thread_busy && w->process == load_relaxed(&here->id)))
+  if (LIKELY(w->at < thread_untimed && !thread_busy && w->process == load_relaxed(&mine.home->id)))
     return w;
   mine.depth = 0;
   return NULL;
 }
 
-/* The time of a record, which others may go along with: after all that the thread has read from memory, if that is
- * asked for, or if the thread has moved or is about to say so. The place up to which they may go along is said before
+/* The time of a record, which others may go along with: after that one (given_by), and after all that the thread has
+ * read from memory if the thread has moved or is about to say so. The place up to which they may go along is said before
  * the clock is read: a signal handler that comes later and takes that back is not overruled. One that came just before
  * is, but to return from it waits for all reading, too. */
-static uint64_t record_time(writer *w, bool in_order) {
-  in_order = in_order || thread_busy || !thread_untimed;
+static uint64_t record_time(writer *w, uint64_t after) {
+  bool in_order = after == TRUE_TIME || thread_busy || !thread_untimed;
   if (w == &mine.level[0] && !with_stacks) {
     trace_unit *full = w->end - PLAIN_MOST + 1;
     thread_untimed = full - w->at > w->untimed ? w->at + w->untimed : full;
     compiler_fence();
   }
   uint64_t now = ticks_now_ns(in_order && has_threads());
+  if (after != TRUE_TIME && now <= after)
+    now = after + 1; /* read early */
+  tell_time(max_size(now, w->state.time));
   if (now > w->state.time + UNTIMED_NS)
     thread_moved();
   bool is_soon = now < w->state.time + UNTIMED_NS / 4;
@@ -399,14 +439,20 @@ static uint8_t align_log2(size_t align) {
   return (uint8_t)(power ? __builtin_ctzl(power) : 0);
 }
 
-static NOINLINE void write_timed(trace_kind kind, uint8_t log2, size_t size, const void *p, bool in_order) {
+static NOINLINE void write_timed(trace_kind kind, uint8_t log2, size_t size, const void *p, uint64_t after) {
   trace_record r = {
     .kind = (uint8_t)kind, .align_log2 = log2, .size = size, .address = (uintptr_t)p, .stack = stack_here()};
   writer *w = record_begin(PLAIN_MOST);
   if (w) {
-    r.time = record_time(w, in_order);
+    r.time = record_time(w, after);
     record_put(w, &r);
   }
+}
+
+static NOINLINE void write_taken_timed(trace_kind kind, uint8_t log2, size_t size, const void *p) {
+  if (here)
+    note_owner(p);
+  write_timed(kind, log2, size, p, 0);
 }
 
 /* A record without time or wide numbers. False: it takes more. */
@@ -422,15 +468,13 @@ static ALWAYS_INLINE bool write_along(trace_kind kind, uint8_t log2, size_t size
 
 static ALWAYS_INLINE void write_taken(trace_kind kind, uint8_t log2, size_t size, const void *p) {
   if (UNLIKELY(!write_along(kind, log2, size, p)))
-    write_timed(kind, log2, size, p, false);
+    write_taken_timed(kind, log2, size, p);
 }
 
 static ALWAYS_INLINE void write_given(trace_kind kind, size_t size, const void *p) {
-  if (UNLIKELY(!here))
-    return;
-  bool in_order = is_timed(p);
-  if (UNLIKELY(in_order) || UNLIKELY(!write_along(kind, 0, size, p)))
-    write_timed(kind, 0, size, p, in_order);
+  uint64_t after = given_by(p);
+  if (UNLIKELY(after >= mine.level[0].state.time) || UNLIKELY(!write_along(kind, 0, size, p)))
+    write_timed(kind, 0, size, p, after);
 }
 
 static void write_thread(trace_kind kind, uint32_t number) {
@@ -468,6 +512,8 @@ static ALWAYS_INLINE void *resize(writer *w, uint64_t called, uint32_t stack, vo
   compiler_fence();
   if (size > COPIED_MOST || UNLIKELY(!thread_untimed)) {
     uint64_t returned = record_now();
+    tell_time(max_size(returned, called));
+    note_owner(q);
     r.took_ns = returned > called ? returned - called : 0;
   }
   if (UNLIKELY(r.took_ns > UNTIMED_NS))
@@ -482,13 +528,14 @@ static NOINLINE void *realloc_timed(void *p, size_t size) {
   writer *w = record_begin(PLAIN_MOST);
   if (!w)
     return masu_realloc(p, size);
-  uint64_t called = record_time(w, p && is_timed(p));
-  note_resized(p);
+  uint64_t called = record_time(w, p ? given_by(p) : 0);
+  note_owner(p);
   return resize(w, called, stack, p, size);
 }
 
 internal void *recorded_realloc(void *p, size_t size) {
-  writer *w = UNLIKELY(!here) || size > COPIED_MOST || (p && is_timed(p)) ? NULL : record_begin_along();
+  bool may_go_along = mine.home && size <= COPIED_MOST && (!p || given_by(p) < mine.level[0].state.time);
+  writer *w = may_go_along ? record_begin_along() : NULL;
   return LIKELY(w != NULL) ? resize(w, w->state.time, 0, p, size) : realloc_timed(p, size);
 }
 
@@ -697,6 +744,7 @@ internal void record_start(void) {
     report("this system cannot record: no memory that fork clears");
     return;
   }
+  os_avoid_huge_pages(state, ROUND_UP(sizeof *state, os_page()));
   const char *stacks = os_environment("MASU_RECORD_STACKS");
   if (stacks && *stacks) {
     stacks_seen = os_map(STACKS * sizeof *stacks_seen, os_page());

@@ -288,16 +288,16 @@ static bool may_be_as_long(uint64_t size) {
 }
 
 /* Filled, in one call where that will do: room that was promised only (fallocate) takes four times as long to be made
- * resident page by page, and thirty times as long to be given back. */
+ * resident page by page, and thirty times as long to be given back; and in pieces the system finds smaller ones of memory. */
 static bool find_room(int file, uint64_t offset, size_t size) {
-  static const char zeros[4096];
+  static char zeros[16384]; /* never written */
   if (!may_be_as_long(offset + size))
     return false;
   while (size) {
-    struct iovec part[16];
+    struct iovec part[32];
     int parts = 0;
-    for (size_t n = 0; n < size && parts < 16; n += sizeof zeros)
-      part[parts++] = (struct iovec){(void *)zeros, sizeof zeros < size - n ? sizeof zeros : size - n};
+    for (size_t n = 0; n < size && parts < 32; n += sizeof zeros)
+      part[parts++] = (struct iovec){zeros, sizeof zeros < size - n ? sizeof zeros : size - n};
     long done = syscall(SYS_pwritev, file, part, parts, offset, 0);
     if (done < 0 && errno == EINTR)
       continue;
