@@ -341,9 +341,9 @@ def record(
             spool.rmdir()
             raise NotRunnable(f"{arguments[0]}: {error.strerror}", CANNOT_EXECUTE) from None
 
-    began = time.monotonic()
     _adopt()
     with passed_on(start) as program:
+        began = time.monotonic()  # it executes its file
         try:
             # Not before: if it hadn't started, the trace of another run would be lost.
             keep()
