@@ -39,6 +39,8 @@ class Contender:
     """Not every allocation: fit for long runs and many rounds."""
     records: bool = False
     """Every allocation, but fast enough for long runs: in rounds of its own, as many as an interval takes."""
+    says_own: bool = False
+    """Its files say what it took itself."""
     helpers: bool = False
     """Starts processes beside the program, whose memory counts."""
     python: bool = False
@@ -85,9 +87,9 @@ def _ours(folder: Path) -> list[Contender]:
         Contender("masu again", "masu", "a copy of the library, nothing on: what differs is noise", again),
         Contender("masu live", "masu", "live page, and nobody looks", library, ("MASU_OPTIONS=live",)),
         Contender("masu heap", "masu", "heap profile, a sample every 512 KiB, a file every 5 s", library,
-                  ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*"),
+                  ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*", says_own=True),
         Contender("masu cpu", "masu", "CPU profile, 100 samples a second, a file every 2 s", library,
-                  ("MASU_OPTIONS=cpu,profile_every:2", *profile), writes="*.cpu.pb*"),
+                  ("MASU_OPTIONS=cpu,profile_every:2", *profile), writes="*.cpu.pb*", says_own=True),
         Contender("masu leaks", "masu", "leak check at the end", library,
                   ("MASU_OPTIONS=leaks", *profile), writes="*.leaks.pb*", samples=False),
         Contender("masu record", "masu", "every call, for masu replay",

@@ -57,7 +57,7 @@ def _put(before: str, begin: str, text_: str) -> str:
 
 
 def text(content: dict) -> str:
-    parts = [_machine(content), _limits(content), _sums(content), _recorded(content), _samplers(content), _sites(content), _calls(content), _missing(content)]
+    parts = [_machine(content), _limits(content), _sums(content), _own(content), _recorded(content), _samplers(content), _sites(content), _calls(content), _missing(content)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -137,6 +137,22 @@ def _sums(content: dict) -> str:
     return _table(
         ("observer", "beside", "time where little else is done: mean; worst", "time of other programs: mean; worst",
          "peak memory: means; most added"), lines)  # fmt: skip
+
+
+def _own(content: dict) -> str:
+    """A run of before has none."""
+    rows = [row for row in content["rows"] if "own" in row]
+    observers = list(dict.fromkeys(row["observer"] for row in rows))
+    lines = []
+    for program in dict.fromkeys(row["program"] for row in rows):
+        cells = {row["observer"]: row["own"] for row in rows if row["program"] == program}
+        lines.append((f"`{program}`", *(_percent(cells[name]) if name in cells else "" for name in observers)))
+    return _table(("of the program's CPU time, what the profiler took itself, 95 %", *observers), lines) if lines else ""
+
+
+def _percent(interval: list[float | None]) -> str:
+    middle, low, high = interval
+    return f"{middle:.2%}" if low is None else f"{middle:.2%}, {low:.2%} – {high:.2%}"
 
 
 def _recorded(content: dict) -> str:

@@ -25,14 +25,18 @@ class Measured:
     kib: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     whole: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    own: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """The part of the program's CPU time that a profiler says it took."""
 
     def add(self, length: str, name: str, run: Run) -> None:
         for values, figure in ((self.seconds, run.seconds), (self.whole, run.whole), (self.kib, run.peak_kib)):
             values.setdefault(length, {}).setdefault(name, []).append(figure)
+        if run.own:
+            self.own.setdefault(length, {}).setdefault(name, []).append(run.own / run.cpu)
 
     def drop(self, length: str, name: str, why: str) -> None:
         self.missing[name] = why
-        for values in (self.seconds, self.whole, self.kib):
+        for values in (self.seconds, self.whole, self.kib, self.own):
             values.get(length, {}).pop(name, None)
 
 
@@ -64,6 +68,7 @@ def _row(one: Measured, contender: Contender) -> dict:
         "time": _interval(times),
         **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
+        **({"own": _interval(statistics.estimate(shares))} if (shares := one.own.get(length, {}).get(contender.name)) else {}),
     })  # fmt: skip
 
 

@@ -9,10 +9,10 @@ import socket
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from masu import trace
+from masu import pprof, profile, trace
 from masu.measuring.measure import SYSTEM, clean_environment, measure
 from masu.messages import Problem
 from masu.reach import family
@@ -34,6 +34,10 @@ class Run:
     status: int
     output: str
     errors: str
+    cpu: float = 0
+    """Seconds, of the program's process."""
+    own: float = 0
+    """Of these what its profiler says that it took; 0: it doesn't say."""
 
 
 class Watch(threading.Thread):
@@ -73,7 +77,10 @@ def run(words: tuple[str, ...], contender: Contender, folder: Path) -> Run:
         if watch:
             watch.ended.set()
     peak = max(usage.peak_rss_kib, watch.peak_kib if watch else 0)
-    return Run(_own_seconds(contender, folder) or usage.wall_s, usage.wall_s, peak, usage.status, usage.output, usage.errors)
+    return Run(
+        _own_seconds(contender, folder) or usage.wall_s, usage.wall_s, peak, usage.status, usage.output, usage.errors,
+        usage.user_s + usage.system_s, _own_part(contender, folder),
+    )  # fmt: skip
 
 
 def _own_seconds(contender: Contender, folder: Path) -> float:
@@ -82,6 +89,20 @@ def _own_seconds(contender: Contender, folder: Path) -> float:
         return 0
     with contextlib.suppress(Problem):  # it wrote none, which is told behind
         return max((float(trace.read(path).summary.get("seconds", 0)) for path in folder.glob(contender.writes)), default=0)
+    return 0
+
+
+def _own_part(contender: Contender, folder: Path) -> float:
+    """Of the newest file of a profiler of masu's, which can't count what that one takes itself."""
+    found = [pprof.read(path) for path in folder.glob(contender.writes)] if contender.says_own else []
+    return max((profile.heap(one).took for one in found), default=0)
+
+
+def cpu_seconds(process: int) -> float:
+    """Of a process so far."""
+    with contextlib.suppress(OSError):  # it has ended
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
     return 0
 
 
@@ -181,11 +202,11 @@ def serve(requests: int, contender: Contender, folder: Path) -> Run:
     server = Redis(contender, folder)
     try:
         seconds = server.load(requests)
-        peak = server.peak_kib()
+        peak, cpu = server.peak_kib(), cpu_seconds(server.process.pid)
         status = server.stop()
     finally:
         server.kill()
-    return run_of(server, status, seconds, peak)
+    return replace(run_of(server, status, seconds, peak), cpu=cpu, own=_own_part(contender, folder))
 
 
 def run_of(server: Redis, status: int, seconds: float = 0, peak: int = 0) -> Run:

@@ -46,6 +46,7 @@ typedef struct masu_cpu_figures {
   size_t stacks;  /* different ones */
   size_t lost;    /* samples for which there was no room: it is for about 100,000 stacks */
   size_t threads; /* that have a timer */
+  double took;    /* seconds of CPU time that the handler of the timers took, files that it wrote included */
 } masu_cpu_figures;
 
 /* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL (or never started). */

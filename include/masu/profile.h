@@ -52,6 +52,7 @@ typedef struct masu_profile_figures {
   size_t live;       /* blocks on record */
   size_t stacks;     /* different ones, with the names of threads and heaps: see docs/profiling.md for how many there may be */
   size_t lost;       /* samples for which there was no memory */
+  double took;       /* seconds that samples, their releases and files took, of all threads together, waiting included */
 } masu_profile_figures;
 
 /* size: sizeof *figures; others as in masu/stats.h. Returns 0 or EINVAL (or never started). */

@@ -37,10 +37,13 @@ SITE_FRAMES = 4
 CUT = 64
 """So many frames the library keeps of a stack, the innermost (STACK_MOST)."""
 DEEPER = "[deeper calls]"
-USED = re.compile(r"used (\d+) ns, lost (\d+) samples")
+USED = re.compile(r"used (\d+) ns, lost (\d+) samples, the profiler took (\d+) ns")
 """The comment in a CPU profile."""
 IN_USE = re.compile(r"in use (\d+) to (\d+) bytes, lost (\d+) samples")
 """The first comment in a heap profile: the ends of the 95 % interval."""
+TOOK = re.compile(r"the profiler took (\d+) ns")
+MUCH = 0.02
+"""Of the time, for a profiler."""
 OWN = re.compile(
     r"stack_capture|observe_taken|sampled_|operator new|masu_\w|limb_|form_take|"
     r"(masu_|__libc_|__)?(malloc|calloc|realloc|aligned|memalign|posix_memalign|p?valloc|take_large)"
@@ -142,6 +145,8 @@ class Heap:
     """Of a CPU profile: the CPU time of the process, in seconds, with what was not sampled; 0: not known."""
     lost: int = 0
     """Samples without room."""
+    took: float = 0.0
+    """Seconds that the profiler took itself, before this file; of a CPU profile of CPU time."""
     in_use: tuple[int, int] | None = None
     """Of a heap profile: the ends of the 95 % interval of what is in use; None: not known."""
     notes: tuple[str, ...] = ()
@@ -260,13 +265,17 @@ def heap(profile, by: str = "function") -> Heap:
     made.curve, made.step = list(zip(profile.curve.in_use, profile.curve.held)), profile.curve.step * 1e-9
     for text in map(strings.shown, profile.comment):
         if said := USED.fullmatch(text):
-            made.used, made.lost = int(said[1]) * 1e-9, int(said[2])
+            made.used, made.lost, made.took = int(said[1]) * 1e-9, int(said[2]), int(said[3]) * 1e-9
         elif said := IN_USE.fullmatch(text):
             made.in_use, made.lost = (int(said[1]), int(said[2])), int(said[3])
+        elif said := TOOK.fullmatch(text):
+            made.took = int(said[1]) * 1e-9
         else:
             made.notes += (text,)
     if made.lost and not made.is_cpu:
         made.notes += (f"{made.lost:,} samples had no room in memory and are missing",)
+    if made.took > MUCH * (made.used if made.is_cpu else made.seconds):
+        made.notes += (f"of the time the profiler itself took {made.took:.3f} s",)
     return made
 
 

@@ -49,7 +49,7 @@ typedef struct cpu_thread {
 typedef struct cpu_table {
   _Atomic(cpu_stack *) bin[CPU_BINS];
   cpu_thread thread[CPU_THREADS];
-  atomic_u64 samples, ns, stacks, lost;
+  atomic_u64 samples, ns, stacks, lost, took;
   atomic_u64 used; /* of the room */
   _Alignas(16) uint8_t room[CPU_ROOM];
 } cpu_table;
@@ -189,6 +189,7 @@ static void cpu_sample(void *what, const void *context) {
     count_samples(context, samples, period);
     write_alone_if_due();
   }
+  add_relaxed(&cpu.table->took, os_cpu_ns(0) - now);
 }
 
 /* ---- Timers, under the lock ---- */
@@ -491,8 +492,8 @@ static void copy_stacks(buffer *stacks) {
 
 static pprof_source source_make(const buffer *stacks, char *comment, size_t size) {
   bool busy = timers_lock();
-  snprintf(comment, size, "used %llu ns, lost %llu samples", (unsigned long long)cpu_used(),
-           (unsigned long long)load_relaxed(&cpu.table->lost));
+  snprintf(comment, size, "used %llu ns, lost %llu samples, the profiler took %llu ns", (unsigned long long)cpu_used(),
+           (unsigned long long)load_relaxed(&cpu.table->lost), (unsigned long long)load_relaxed(&cpu.table->took));
   pprof_source made = {.types = cpu_types, .type_count = 2, .shown = "cpu", .period_type = cpu_types[1],
                        .period = cpu.period, .started = cpu.started, .started_wall = cpu.started_wall,
                        .now = os_now_ns(), .comment = {comment}, .stacks = stacks};
@@ -504,7 +505,7 @@ PUBLIC int masu_cpu_write(const char *path) {
   if (!cpu.table)
     return EINVAL;
   buffer stacks = {0}, out = {0};
-  char comment[80];
+  char comment[120];
   copy_stacks(&stacks);
   pprof_source source = source_make(&stacks, comment, sizeof comment);
   int why = pprof_encode(&source, &out) ? os_file_write(path, out.at, out.size) : ENOMEM;
@@ -524,6 +525,7 @@ PUBLIC int masu_cpu_read(masu_cpu_figures *out, size_t size) {
       .stacks = load_relaxed(&cpu.table->stacks),
       .lost = load_relaxed(&cpu.table->lost),
       .threads = cpu.threads,
+      .took = (double)load_relaxed(&cpu.table->took) * 1e-9,
   };
   timers_unlock(busy);
   figures_give(out, size, &now, sizeof now);

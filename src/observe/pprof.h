@@ -26,7 +26,7 @@ internal void buffer_put(buffer *b, const void *data, size_t size);
 internal bool buffer_room(buffer *b, size_t more);
 internal void buffer_drop(buffer *b);
 
-enum { PPROF_VALUES = 12, PPROF_COMMENTS = 2, PPROF_THREAD = 16, PPROF_HEAP = 32 };
+enum { PPROF_VALUES = 12, PPROF_COMMENTS = 3, PPROF_THREAD = 16, PPROF_HEAP = 32 };
 
 typedef struct pprof_type {
   const char *type, *unit;

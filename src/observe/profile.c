@@ -58,6 +58,9 @@ static struct {
   unsigned whole;  /* so many look for leaks, and want every block on record meanwhile */
 } profiler;
 static SELDOM curve over_time; /* likewise */
+static atomic_u64 took_ns; /* what samples and files took so far */
+
+static void take_since(uint64_t start) { add_relaxed(&took_ns, os_now_ns() - start); }
 
 internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
 internal void profiler_unlock(bool busy) { thread_unlock(LOCK_SAMPLES, busy); }
@@ -291,15 +294,17 @@ static unsigned file_due(uint64_t now);
 
 static void observe_taken(void *p, size_t size, size_t usable, double weight) {
   origin o;
+  uint64_t start = os_now_ns();
   o.count = stack_capture(o.frame, STACK_MOST);
   o.labels = (profile_labels){0};
   strncpy(o.labels.heap, masu_heap_name(masu_heap_of(p)), sizeof o.labels.heap - 1);
-  profile_record r = {.block = p, .size = size, .usable = usable, .since = os_now_ns(), .objects = weight};
+  profile_record r = {.block = p, .size = size, .usable = usable, .since = start, .objects = weight};
   bool busy = profiler_lock();
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
   remember(r, &o);
   unsigned number = thread_holding ? 0 : file_due(r.since); /* who waits for that lock would wait for the disk */
   profiler_unlock(busy);
+  take_since(start);
   if (UNLIKELY(number != 0))
     profile_write_file("heap", number, masu_profile_write);
 }
@@ -317,6 +322,7 @@ static void observe_freed(void *p) {
     profiler.live--;
   }
   profiler_unlock(busy);
+  take_since(now);
 }
 
 static void observe_resized(void *p, size_t size) {
@@ -464,10 +470,11 @@ static double estimate_bound(const estimate *e, double side) {
 }
 
 /* Lock held. */
-static void say_how_exact(char *in_use, char *pace, size_t size) {
+static void say_how_exact(char *in_use, char *took, char *pace, size_t size) {
   snprintf(in_use, size, "in use %llu to %llu bytes, lost %zu samples",
            (unsigned long long)estimate_bound(&profiler.in_use, -1),
            (unsigned long long)estimate_bound(&profiler.in_use, 1), profiler.lost);
+  snprintf(took, size, "the profiler took %llu ns", (unsigned long long)load_relaxed(&took_ns));
   if (budget_widest() > profiler.all.interval)
     snprintf(pace, size, "of the threads that allocated most a sample every %zu KiB", (size_t)(budget_widest() / KIB));
 }
@@ -486,12 +493,13 @@ static void reading_ends(void) {
 
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
   buffer stacks = {0}, memory = {0}, out = {0};
-  char in_use[100], pace[100] = "";
+  char in_use[100], took[100], pace[100] = "";
   if (!buffer_room(&memory, sizeof over_time))
     return ENOMEM;
+  uint64_t start = os_now_ns();
   bool busy = profiler_lock();
   uint64_t now = os_now_ns();
-  say_how_exact(in_use, pace, sizeof pace);
+  say_how_exact(in_use, took, pace, sizeof pace);
   draw_curve(now, held_now());
   buffer_put(&memory, &over_time, sizeof over_time);
   reading_begins();
@@ -499,7 +507,7 @@ static int profile_write(const char *path, int put(const char *, const void *, s
   const pprof_source source = {.types = heap_types, .type_count = sizeof heap_types / sizeof *heap_types,
                                .shown = "inuse_space", .period_type = {"space", "bytes"}, .period = profiler.all.interval,
                                .started = profiler.all.started, .started_wall = profiler.all.started_wall,
-                               .now = now, .comment = {in_use, *pace ? pace : NULL}, .stacks = &stacks,
+                               .now = now, .comment = {in_use, took, *pace ? pace : NULL}, .stacks = &stacks,
                                .over_time = (const void *)memory.at};
   profiler_unlock(busy);
   copy_sites(&stacks, newest);
@@ -509,6 +517,7 @@ static int profile_write(const char *path, int put(const char *, const void *, s
   buffer_drop(&stacks);
   buffer_drop(&memory);
   buffer_drop(&out);
+  take_since(start);
   return why;
 }
 
@@ -543,6 +552,7 @@ PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
       .live = profiler.live,
       .stacks = profiler.stacks,
       .lost = profiler.lost,
+      .took = (double)load_relaxed(&took_ns) * 1e-9,
   };
   profiler_unlock(busy);
   figures_give(out, size, &now, sizeof now);

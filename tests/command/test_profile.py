@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from masu import pprof
+from masu import pprof, profile
 from conftest import tool
 from profiling import APART, EXACT, JIT, PLANTED, first_row, folded, inside, one_error, one_usage_error, profiled, raw_profile
 
@@ -50,6 +50,18 @@ def test_samples_that_were_lost_are_said(masu, profiles, tmp_path):
     shown = masu("profile", tmp_path / "it", check=True).stdout
     assert "1,234 samples had no room" in shown and "in use (976.6 KiB to 2.9 MiB)" in shown
     assert "samples had" not in masu("profile", profiles[1], check=True).stdout
+
+
+def test_what_the_profiler_took_is_said_if_it_is_much(masu, profiles, tmp_path):
+    found = pprof.read(profiles[1])
+    (at,) = [i for i, text in enumerate(found.string_table) if text.startswith(b"the profiler took ")]
+    assert at in found.comment
+    assert profile.heap(found).took == int(found.string_table[at].split()[3]) * 1e-9 > 0
+    for part, is_much in ((0.01, False), (0.1, True)):
+        found.string_table[at] = b"the profiler took %d ns" % (part * found.duration_nanos)
+        pprof.write(tmp_path / "it", found)
+        shown = masu("profile", tmp_path / "it", check=True).stdout
+        assert ("of the time the profiler itself took" in shown) == is_much and "ns" not in shown
 
 
 def test_without_a_view_it_is_the_peak_if_little_stays(masu, profiles):

@@ -109,6 +109,8 @@ TEST(Cpu, SamplesWhatIsUsed) {
     EXPECT_GE(after.used - before.used, 0.5);
     EXPECT_GT(after.stacks, 0u);
     EXPECT_EQ(after.lost, 0u);
+    EXPECT_GT(after.took, before.took);
+    EXPECT_LT(after.took - before.took, 0.5 * (after.used - before.used)) << hz;
   }
 }
 

@@ -621,3 +621,30 @@ TEST(Profile, WritesNothingWhereItMayNot) {
   EXPECT_EQ(masu_profile_read(&f, 3), EINVAL);
   masu_profile_stop();
 }
+
+static double seconds_now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+TEST(Profile, SaysWhatItTook) {
+  enum { BLOCKS = 1000 };
+  void *block[BLOCKS];
+  ASSERT_EQ(masu_profile_start(1), 0);
+  double start = seconds_now();
+  masu_profile_figures before = read_profile();
+  for (void *&p : block)
+    p = masu_malloc(100);
+  double taken = read_profile().took;
+  EXPECT_GT(taken, before.took);
+  for (void *p : block)
+    masu_free(p);
+  double freed = read_profile().took;
+  EXPECT_GT(freed, taken);
+  masu_profile_stop();
+  ASSERT_EQ(masu_profile_write("/dev/null"), 0);
+  double written = read_profile().took;
+  EXPECT_GT(written, freed);
+  EXPECT_LT(written - before.took, seconds_now() - start);
+}
