@@ -103,7 +103,8 @@ static uint64_t record_now(void) { return ticks_now_ns(load_relaxed(&here->threa
 
 static ALWAYS_INLINE bool is_of_a_heap(map_tag tag) { return tag >= TAG_FIRST_HEAP && tag < TAG_FIRST_LIMB; }
 
-/* A release must have a later time than this, of the thread's readings one, or its true time. */
+/* A release must have a later time than this, of the thread's readings one, or its true time (models/record.pml). 0: the
+ * block is the thread's own. */
 #define TRUE_TIME UINT64_MAX
 
 static ALWAYS_INLINE uint64_t given_by(const void *p) {
@@ -117,7 +118,7 @@ static ALWAYS_INLINE uint64_t given_by(const void *p) {
     return TRUE_TIME;
   if (LIKELY(tag == thread_hot->tag))
     return 0;
-  return is_of_a_heap(tag) ? load_acquire(&home->last[tag].ns) : TRUE_TIME;
+  return is_of_a_heap(tag) ? max_size(load_acquire(&home->last[tag].ns), 1) : TRUE_TIME;
 }
 
 /* Before a block that was given out at this time leaves the thread. */
@@ -534,7 +535,7 @@ static NOINLINE void *realloc_timed(void *p, size_t size) {
 }
 
 internal void *recorded_realloc(void *p, size_t size) {
-  bool may_go_along = mine.home && size <= COPIED_MOST && (!p || given_by(p) < mine.level[0].state.time);
+  bool may_go_along = mine.home && size <= COPIED_MOST && (!p || given_by(p) == 0); /* others' are noted */
   writer *w = may_go_along ? record_begin_along() : NULL;
   return LIKELY(w != NULL) ? resize(w, w->state.time, 0, p, size) : realloc_timed(p, size);
 }
