@@ -40,12 +40,12 @@ static struct process {
   atomic_u32 id;
   atomic_u32 starting;
   atomic_u32 threads;
-  atomic_u32 unsure; /* 1: nobody's last reading tells what became of his heap's blocks; see below */
+  atomic_u32 unsure; /* 1: a block may bear a later time than its heap's thread told; see "Time" */
   trace_process *head; /* mapped */
   char path[512];
   struct {
     atomic_u64 ns __attribute__((aligned(64)));
-  } last[TAG_FIRST_LIMB]; /* reading of the clock, by the tag of the heap of whose it is */
+  } last[TAG_FIRST_LIMB]; /* each thread's last reading of the clock, by the tag of its heap */
 } * here;
 
 /* Of each thread. The library is there from the start, so its thread-local memory may be
