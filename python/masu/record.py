@@ -60,7 +60,6 @@ class Collector:
         self.processes = 0
         self.room = memoryview(bytearray((FRAME_PAGES + BLOCK_MOST) * PAGE))
         self.lock, self.hurry = threading.Lock(), False
-        self.gives_way: Callable[[], bool] = lambda: False
         self.failed: OSError | None = None
 
     def collect(self, last: bool = False) -> None:
@@ -74,9 +73,7 @@ class Collector:
         """The same, but stops where somebody else collects and, of processes that run, where that says so: what is not
         done waits for the next time."""
         with self.lock:
-            self.gives_way = gives_way
-            self._checked(False)
-            self.gives_way = lambda: False
+            self._checked(False, gives_way)
 
     def waiting(self) -> int:
         """Bytes on the disk."""
@@ -90,25 +87,25 @@ class Collector:
         if self.failed:
             raise self.failed
 
-    def _checked(self, last: bool) -> None:
+    def _checked(self, last: bool, gives_way: Callable[[], bool] = lambda: False) -> None:
         """Once it has failed nothing is added: the last frame may not be whole."""
         self.check()
         try:
-            self._collect(last)
+            self._collect(last, gives_way)
         except OSError as error:
             self.failed = error
             raise
 
-    def _collect(self, last: bool) -> None:
+    def _collect(self, last: bool, gives_way: Callable[[], bool]) -> None:
         for path in sorted(self.folder.glob("*.spool")):
             if path not in self.spools:
                 self.spools[path] = Spool(path, next(self.numbers))
             spool = self.spools[path]
             over = last or _is_over(spool)  # before it is read: then that was all
-            if spool.head and not over and self.gives_way():
+            if spool.head and not over and gives_way():
                 continue
             with path.open("r+b", buffering=0) as file:
-                self._take(spool, file.fileno(), over)
+                self._take(spool, file.fileno(), over, gives_way)
             if self.hurry:
                 return
             if over:
@@ -118,7 +115,7 @@ class Collector:
                 path.unlink()
                 path.with_suffix(".maps").unlink(missing_ok=True)
 
-    def _take(self, spool: Spool, file: int, last: bool) -> None:
+    def _take(self, spool: Spool, file: int, last: bool, gives_way: Callable[[], bool]) -> None:
         size = os.fstat(file).st_size // PAGE
         first = os.pread(file, PAGE, 0)
         head = ProcessHead.parse(first, spool.path)
@@ -153,7 +150,7 @@ class Collector:
         if taken and head.stacks and not last:
             spool.maps = _maps_of(head.process) or spool.maps
         for frame in _frames(taken):
-            if self.hurry or (not last and self.gives_way()):
+            if self.hurry or (not last and gives_way()):
                 spool.open += [page for page, _ in frame]
                 continue
             self.writer.frame(BLOCKS, spool.number, self._read(file, frame))
