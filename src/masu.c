@@ -69,6 +69,7 @@
 #include "observe/unwind.c"
 #ifdef MASU_RECORD
 #include "observe/record.c"
+#include "observe/spool.c"
 #include "observe/ticks.c"
 #endif
 #include "observe/stats.c"

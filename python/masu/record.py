@@ -25,6 +25,8 @@ from masu.trace import BLOCK_HEAD, BLOCKS, FULL, MAPS, PAGE, PROCESS, BlockHead,
 
 POLL_S = 0.05
 FRAME_PAGES, BLOCK_MOST = (1 << 20) // PAGE, 16
+NARROW = 4 << 20
+"""Bytes: where a disk has less left, blocks are taken one by one, since each that is taken makes room for the next."""
 MOST_WAITING, PART_WAITING = 1 << 30, 1 / 4
 """Bytes that may wait for an idle processor, and at most so much of what the disk had free."""
 PUNCH_HOLE = 3
@@ -43,7 +45,7 @@ class Spool:
     at: int = max(1, mmap.PAGESIZE // PAGE)
     """Page that was not looked at yet; the first ones are one page of the system."""
     open: list[int] = field(default_factory=list)
-    """Pages of blocks that are still written to."""
+    """Pages of blocks that are still written to, and of copies that don't count yet."""
     head: ProcessHead | None = None
     maps: bytes = b""
     """As they were when blocks were taken last."""
@@ -128,17 +130,21 @@ class Collector:
         spool.head = head
         pages = min(head.pages, size)
         taken: list[tuple[int, int]] = []
+
+        def is_over(block: BlockHead) -> bool:
+            return (last or block.state == FULL) and block.counts(lambda page: _block(file, page))
+
         waiting = []
         for page in spool.open:
             block = _block(file, page)
-            (taken if block and (last or block.state == FULL) else waiting).append((page, block.pages if block else 1))
+            (taken if block and is_over(block) else waiting).append((page, block.pages if block else 1))
         spool.open = [page for page, _ in waiting]
         while spool.at < pages:
             block = _block(file, spool.at)
             if block is None and not last:
                 break  # claimed, and not begun
             if block and spool.at + block.pages <= size:
-                if last or block.state == FULL:
+                if is_over(block):
                     taken.append((spool.at, block.pages))
                 else:
                     spool.open.append(spool.at)
@@ -149,7 +155,8 @@ class Collector:
                 spool.at += 1
         if taken and head.stacks and not last:
             spool.maps = _maps_of(head.process) or spool.maps
-        for frame in _frames(taken):
+        is_narrow = shutil.disk_usage(self.folder).free < NARROW
+        for frame in _frames(taken, 1 if is_narrow else FRAME_PAGES):
             if self.hurry or (not last and gives_way()):
                 spool.open += [page for page, _ in frame]
                 continue
@@ -176,12 +183,12 @@ def _block(file: int, page: int) -> BlockHead | None:
     return BlockHead.parse(os.pread(file, BLOCK_HEAD.size, page * PAGE), 0)
 
 
-def _frames(blocks: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Blocks, as first page and pages, for each frame: one ends with the block that brings it to FRAME_PAGES."""
+def _frames(blocks: list[tuple[int, int]], most: int) -> Iterator[list[tuple[int, int]]]:
+    """Blocks, as first page and pages, for each frame: one ends with the block that brings it to so many pages."""
     frame: list[tuple[int, int]] = []
     for block in blocks:
         frame.append(block)
-        if sum(pages for _, pages in frame) >= FRAME_PAGES:
+        if sum(pages for _, pages in frame) >= most:
             yield frame
             frame = []
     if frame:

@@ -11,7 +11,7 @@ import json
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -35,8 +35,8 @@ PROCESS_MAGIC, BLOCK_MAGIC = 0x3173736563757361, 0x316B636F6C627361
 PROCESS_HEAD = struct.Struct("<QIIIIQQIIIiIII")
 COMMAND_MOST = 3072
 PEAK_RESIDENT, PEAK_AT = struct.Struct("<Q"), 3144
-BLOCK_HEAD = struct.Struct("<QIIIIQI")
-OPEN, FULL = 1, 2
+BLOCK_HEAD = struct.Struct("<QIIIIQII")
+OPEN, FULL, COPIED = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,24 @@ class ProcessHead:
 class BlockHead:
     page: int
     pages: int
+    time: int
     state: int
+    copy_of: int
+    """A page; 0: of none."""
 
     @classmethod
     def parse(cls, data, at: int) -> BlockHead | None:
-        magic, page, pages, _, _, _, state = BLOCK_HEAD.unpack_from(data, at)
+        magic, page, pages, _, _, time, state, copy_of = BLOCK_HEAD.unpack_from(data, at)
         if magic != BLOCK_MAGIC or not 1 <= pages <= 16:
             return None
-        return cls(page, pages, state)
+        return cls(page, pages, time, state, copy_of)
+
+    def counts(self, at: Callable[[int], BlockHead | None]) -> bool:
+        """In a spool file; `at` gives the block at a page. A copy counts when what it is of does not hold the same any more."""
+        if self.state == COPIED:
+            return False
+        source = at(self.copy_of) if self.copy_of else None
+        return not (source and source.state == OPEN and source.time == self.time)
 
 
 # ---- Writing ----
@@ -214,8 +224,9 @@ class Trace:
             yield data
         if process.spool:
             data = process.spool.read_bytes()
+            found = {head.page: head for _, head in _blocks_in(data, PAGE)}
             for at, head in _blocks_in(data, PAGE):
-                if head.page not in seen:
+                if head.page not in seen and head.counts(found.get):
                     yield data[at : at + head.pages * PAGE]
 
     def _taken_up(self, process: Process) -> Iterator[bytes]:

@@ -11,28 +11,23 @@
 #include "api/thread.h"
 #include "base/bits.h"
 #include "masu.h"
+#include "observe/spool.h"
 #include "observe/stack.h"
 #include "observe/ticks.h"
-#include "observe/trace.h"
 #include "os/os.h"
 #include "os/report.h"
 #include "pages/pagemap.h"
 
-_Static_assert(sizeof(trace_process) <= TRACE_PAGE, "the first page");
-_Static_assert(sizeof(trace_block) == 64, "the header of a block");
-
 enum { LEVELS = 2, PEAK_EVERY = 16 /* blocks */ };
 
-/* One block in the making, in a room for some. What a plain record needs stands first. */
+/* One block in the making. What a plain record needs stands first. */
 typedef struct writer {
   trace_unit *at; /* in the block */
   trace_state state;
   uint32_t process; /* whose file it is of; 0: none yet */
   int untimed;      /* units until the clock is read again */
   trace_unit *end;
-  trace_block *block;
-  char *room, *room_end; /* mapped; blocks of one size */
-  uint32_t blocks;       /* so far */
+  spool_room room;
 } writer;
 
 /* Of the process; zero in a child of fork until it has its own. */
@@ -41,8 +36,7 @@ static struct process {
   atomic_u32 starting;
   atomic_u32 threads;
   atomic_u32 unsure; /* 1: a block may bear a later time than its heap's thread told; see "Time" */
-  trace_process *head; /* mapped */
-  char path[512];
+  spool file;
   struct {
     atomic_u64 ns __attribute__((aligned(64)));
   } last[TAG_FIRST_LIMB]; /* each thread's last reading of the clock, by the tag of its heap */
@@ -145,22 +139,17 @@ static void note_owner(const void *p) {
 /* masu record says it. */
 static void stop(int why) {
   uint32_t none = 0;
-  cas_acq_rel(&here->head->stopped, &none, (uint32_t)why);
+  cas_acq_rel(&here->file.head->stopped, &none, (uint32_t)why);
 }
 
 /* Makes the file and its first page. False: it can't be had. */
 static bool open_file(uint32_t process, uint32_t parent) {
-  int why = 0;
-  for (unsigned n = 0; n < 10000; n++) {
-    snprintf(here->path, sizeof here->path, "%s/%u-%u.spool", folder, process, n);
-    if ((why = os_file_make(here->path)) != EEXIST)
-      break;
-  }
-  trace_process *head = why ? NULL : os_file_map(here->path, 0, os_page(), &why);
-  if (!head) {
-    report("process %u cannot be recorded: %s: %s", process, here->path, strerrordesc_np(why));
+  int why = spool_make(&here->file, folder, process);
+  if (why) {
+    report("process %u cannot be recorded: %s: %s", process, here->file.path, strerrordesc_np(why));
     return false;
   }
+  trace_process *head = here->file.head;
   head->version = TRACE_VERSION;
   head->page_size = TRACE_PAGE;
   head->process = process;
@@ -174,7 +163,6 @@ static bool open_file(uint32_t process, uint32_t parent) {
   store_relaxed(&head->pages, (uint32_t)(os_page() / TRACE_PAGE));
   compiler_fence();
   head->magic = TRACE_PROCESS_MAGIC;
-  here->head = head;
   return true;
 }
 
@@ -193,84 +181,37 @@ static COLD bool join_process(void) {
 
 /* ---- Blocks ---- */
 
-static size_t size_of(const trace_block *b) { return (size_t)b->pages * TRACE_PAGE; }
-
-/* From now on the blocks may be taken and cleared. */
-static void close_room(writer *w) {
-  if (!w->room)
-    return;
-  size_t size = size_of(w->block);
-  for (char *b = w->room; b < w->room_end; b += size)
-    store_release(&((trace_block *)(void *)b)->state, TRACE_FULL);
-  os_unmap(w->room, (size_t)(w->room_end - w->room));
-  w->room = w->room_end = NULL;
-  w->block = NULL;
-  w->at = w->end = NULL;
-  thread_moved();
-}
-
-/* Blocks of a thread grow, since most threads say little. Each is of whole pages of the
- * system, which have up to 64 KiB. Who goes on gets several at once: to make room, to map it and to unmap it takes
- * half as long for each then. */
-enum { MANY = 8 /* blocks of a thread */, AT_ONCE = 8 };
-
-static uint32_t pages_of(uint32_t blocks) {
-  size_t pages = blocks == 0 ? 1 : blocks == 1 ? 4 : TRACE_BLOCK_PAGES;
-  return (uint32_t)max_size(pages, os_page() / TRACE_PAGE);
-}
-
 /* The system knows the peak itself: so it is enough to ask now and then; it writes all that it knows of the process. */
-static void note_peak_resident(void) { store_relaxed(&here->head->peak_resident, os_peak_resident()); }
+static void note_peak_resident(void) { store_relaxed(&here->file.head->peak_resident, os_peak_resident()); }
 
-/* Claimed pages as blocks that are open, and empty: who takes blocks does not wait for them to be begun. */
-static bool claim_room(writer *w, unsigned level) {
-  uint32_t pages = pages_of(w->blocks), count = w->blocks < MANY ? 1 : AT_ONCE;
-  uint32_t page = add_relaxed(&here->head->pages, pages * count);
-  size_t block_size = (size_t)pages * TRACE_PAGE, size = count * block_size;
-  int why = 0;
-  char *room = os_file_map(here->path, (uint64_t)page * TRACE_PAGE, size, &why);
-  if (!room) {
-    stop(why);
+/* A signal handler waits: if it forked, parent and child would both write copies of the room. No block begins before the
+ * end of the one before. */
+static int next_block(writer *w, unsigned level) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  uint64_t now = max_size(record_now(), w->state.time + 1);
+  int why = w->process == load_relaxed(&here->id) ? spool_next(&here->file, &w->room, mine.number, level, now) : ECANCELED;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return why;
+}
+
+static COLD bool open_block(writer *w, unsigned level) {
+  int why = next_block(w, level);
+  if (why) {
+    if (why != ECANCELED)
+      stop(why);
+    w->at = w->end = NULL;
+    thread_moved();
     return false;
   }
-  os_populate(room, size); /* else each page is a fault */
-  uint64_t now = max_size(record_now(), w->state.time);
-  for (uint32_t i = 0; i < count; i++) {
-    trace_block *b = (void *)(room + i * block_size);
-    *b = (trace_block){
-      .page = page + i * pages,
-      .pages = pages,
-      .thread = mine.number,
-      .level = level,
-      .time = now,
-      .state = TRACE_OPEN,
-    };
-    compiler_fence();
-    b->magic = TRACE_BLOCK_MAGIC;
-  }
-  w->room = room;
-  w->room_end = room + size;
-  return true;
-}
-
-/* No block begins before the end of the one before. */
-static COLD bool open_block(writer *w, unsigned level) {
-  char *next = w->block ? (char *)w->block + size_of(w->block) : w->room_end;
-  if (next == w->room_end) {
-    close_room(w);
-    if (!claim_room(w, level))
-      return false;
-    next = w->room;
-  }
-  if (w->blocks % PEAK_EVERY == 0)
+  trace_block *b = w->room.block;
+  if (w->room.blocks % PEAK_EVERY == 1)
     note_peak_resident();
-  w->block = (void *)next;
-  w->state = (trace_state){.time = max_size(record_now(), w->state.time)};
+  w->state = (trace_state){.time = b->time};
   w->untimed = UNTIMED_LEAST;
-  w->block->time = w->state.time;
-  w->blocks++;
-  w->at = (trace_unit *)(w->block + 1);
-  w->end = (trace_unit *)(void *)(next + size_of(w->block));
+  w->at = (trace_unit *)(b + 1);
+  w->end = (trace_unit *)(void *)((char *)b + spool_block_size(b));
   thread_moved();
   return true;
 }
@@ -287,7 +228,7 @@ static bool begin_anew(writer *w, unsigned level) {
   uint32_t process = load_acquire(&here->id);
   if (!process && !(join_process() && (process = load_acquire(&here->id))))
     return false;
-  if (load_relaxed(&here->head->stopped))
+  if (load_relaxed(&here->file.head->stopped))
     return false;
   if (mine.process != process)
     join_thread(process);
@@ -314,8 +255,8 @@ static writer *record_begin(size_t room) {
     return NULL;
   mine.home = here;
   if (UNLIKELY(level >= LEVELS)) {
-    if (here->head)
-      add_relaxed(&here->head->dropped, 1);
+    if (here->file.head)
+      add_relaxed(&here->file.head->dropped, 1);
     mine.depth = level;
     return NULL;
   }
@@ -641,9 +582,10 @@ static void close_blocks(void) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   for (unsigned level = 0; level < LEVELS; level++) {
-    close_room(&mine.level[level]);
+    spool_leave(&mine.level[level].room);
     mine.level[level] = (writer){0};
   }
+  thread_moved();
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -761,15 +703,15 @@ internal void record_start(void) {
 }
 
 internal void record_end(void) {
-  if (!here || !here->head || load_relaxed(&here->id) != (uint32_t)os_process_id())
+  if (!here || !here->file.head || load_relaxed(&here->id) != (uint32_t)os_process_id())
     return;
   if (with_stacks) {
-    char path[sizeof here->path + 8];
-    snprintf(path, sizeof path, "%.*s.maps", (int)(strlen(here->path) - 6), here->path);
+    char path[sizeof here->file.path + 8];
+    snprintf(path, sizeof path, "%.*s.maps", (int)(strlen(here->file.path) - 6), here->file.path);
     os_file_copy("/proc/thread-self/maps", path);
   }
   note_peak_resident();
-  store_release(&here->head->ended, 1);
+  store_release(&here->file.head->ended, 1);
 }
 
 __attribute__((destructor)) static void recorded_program_exits(void) { record_end(); }

@@ -46,7 +46,7 @@ typedef struct trace_process {
 
 _Static_assert(offsetof(trace_process, peak_resident) == 3144, "docs/trace-format.md");
 
-enum { TRACE_OPEN = 1, TRACE_FULL = 2 };
+enum { TRACE_OPEN = 1, TRACE_FULL = 2, TRACE_COPIED = 3 };
 
 typedef struct trace_block {
   uint64_t magic; /* written last */
@@ -56,7 +56,8 @@ typedef struct trace_block {
   uint32_t level;  /* 1: records of signal handlers that came in the middle of another, or of a realloc */
   uint64_t time;   /* from which the first record's counts */
   atomic_u32 state;
-  uint32_t reserved[7];
+  uint32_t copy_of; /* the page of another; 0: of none. Counts when that has another time, or is not open (observe/spool.h) */
+  uint32_t reserved[6];
 } trace_block;
 
 /* What a record's time is the moment of is said behind each. */

@@ -287,28 +287,62 @@ static bool may_be_as_long(uint64_t size) {
   return false;
 }
 
-/* Filled, in one call where that will do: room that was promised only (fallocate) takes four times as long to be made
+/* All parts, in one call where that will do, or none: a full disk has something left then. Uses up the list. False, with
+ * errno. */
+static bool put_parts(int file, uint64_t offset, struct iovec *part, int parts) {
+  uint64_t at = offset;
+  while (parts) {
+    long done = syscall(SYS_pwritev, file, part, parts, at, 0);
+    if (done < 0 && errno == EINTR)
+      continue;
+    if (done <= 0) {
+      int why = done ? errno : ENOSPC;
+      if (at > offset)
+        syscall(SYS_fallocate, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, at - offset);
+      errno = why;
+      return false;
+    }
+    at += (uint64_t)done;
+    for (; parts && (size_t)done >= part->iov_len; part++, parts--)
+      done -= (long)part->iov_len;
+    if (parts)
+      *part = (struct iovec){(char *)part->iov_base + done, part->iov_len - (size_t)done};
+  }
+  return true;
+}
+
+/* Filled: room that was promised only (fallocate) takes four times as long to be made
  * resident page by page, and thirty times as long to be given back; and in pieces the system finds smaller ones of memory. */
 static bool find_room(int file, uint64_t offset, size_t size) {
   static char zeros[16384]; /* never written */
   if (!may_be_as_long(offset + size))
     return false;
-  while (size) {
+  for (size_t step; size; offset += step, size -= step) {
     struct iovec part[32];
     int parts = 0;
-    for (size_t n = 0; n < size && parts < 32; n += sizeof zeros)
-      part[parts++] = (struct iovec){zeros, sizeof zeros < size - n ? sizeof zeros : size - n};
-    long done = syscall(SYS_pwritev, file, part, parts, offset, 0);
-    if (done < 0 && errno == EINTR)
-      continue;
-    if (done == 0)
-      errno = ENOSPC;
-    if (done <= 0)
+    for (step = 0; step < size && parts < 32; step += part[parts++].iov_len)
+      part[parts] = (struct iovec){zeros, min_size(size - step, sizeof zeros)};
+    if (!put_parts(file, offset, part, parts))
       return false;
-    offset += (uint64_t)done;
-    size -= (size_t)done;
   }
   return true;
+}
+
+internal int os_file_put(const char *path, uint64_t offset, const os_part *part, int parts) {
+  struct iovec list[16];
+  int saved = errno;
+  uint64_t end = offset;
+  for (int i = 0; i < parts; i++) {
+    list[i] = (struct iovec){(void *)(uintptr_t)part[i].at, part[i].size};
+    end += part[i].size;
+  }
+  int file = open_file_at(path, O_WRONLY);
+  bool done = file >= 0 && may_be_as_long(end) && put_parts(file, offset, list, parts);
+  int why = done ? 0 : errno;
+  if (file >= 0)
+    syscall(SYS_close, file);
+  errno = saved;
+  return why;
 }
 
 internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *why) {

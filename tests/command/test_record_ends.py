@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -66,6 +67,63 @@ def test_every_call_of_a_program_that_died_is_there(masu, compile_program, tmp_p
     assert s["ended"] == ending.startswith("_exit")
     taken = {size: n for size, n, *_ in report.analyse(found, found.main(), tmp_path).data["sizes"]}
     assert [taken[7000 + thread] for thread in range(4)] == [200_000] * 4
+
+
+COUNTED = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+enum { THREADS = 4 };
+static volatile uint64_t (*returned)[8]; /* calls, of each thread */
+static void *body(void *number) {
+  for (;;) {
+    void *p = aligned_alloc(64, 6400);
+    returned[(size_t)number][0]++;
+    free(p);
+  }
+}
+int main(int argc, char **argv) {
+  pthread_t thread;
+  returned = mmap(NULL, THREADS * sizeof *returned, PROT_READ | PROT_WRITE, MAP_SHARED, open(argv[1], O_RDWR), 0);
+  for (size_t i = 0; i < THREADS; i++)
+    if (returned == MAP_FAILED || pthread_create(&thread, NULL, body, (void *)i)) return 9;
+  pthread_join(thread, NULL);
+}
+"""
+
+
+def is_copy_under_way(spool):
+    """A copy that doesn't count yet, or a block whose copy does."""
+    data = spool.read_bytes()
+    heads = {head.page: head for _, head in traces._blocks_in(data, traces.PAGE)}
+    return any(not head.counts(heads.get) for head in heads.values())
+
+
+def test_a_program_that_is_killed_at_any_moment_has_each_call_once(compile_program, tmp_path):
+    """Also where a thread was copying its blocks, which is what it does in a quarter of the time."""
+    program, counts = compile_program(COUNTED, "-fno-builtin", "-pthread"), tmp_path / "counts"
+    under_way = 0
+    for n in range(40):
+        counts.write_bytes(bytes(4096))
+        folder = tmp_path / f"{n}.spool"
+        folder.mkdir()
+        environment = {**os.environ, "LD_PRELOAD": str(recorder_path()), "MASU_RECORD": str(folder)}
+        with subprocess.Popen([program, counts], env=environment) as process:
+            while (returned := sum(struct.unpack("<32Q", counts.read_bytes()[:256]))) < 1_000_000 and process.poll() is None:
+                time.sleep(0.001 * (1 + n % 7))
+            process.kill()
+        returned = sum(struct.unpack("<32Q", counts.read_bytes()[:256]))
+        (spool,) = folder.glob("*.spool")
+        under_way += is_copy_under_way(spool)
+        s = summary(folder)
+        assert returned <= s["by_kind"]["aligned_alloc"] <= returned + 4
+        assert not s["unknown_frees"] and not s["vanished"] and not s["bad_blocks"]
+        shutil.rmtree(folder)
+        if under_way >= 3 and n >= 7:
+            break
+    assert under_way
 
 
 def test_pages_that_are_claimed_are_blocks_at_once_and_full_when_their_thread_has_ended(compile_program, tmp_path):
