@@ -1,6 +1,6 @@
 /* record: the times of the recorder's records, most of which are of a reading of the clock before.
  *
- * Mirrors given_by, tell_time, note_owner, record_time, write_taken, write_given and realloc_timed (src/observe/record.c, "Time").
+ * Mirrors given_by, tell_time, note_owner, record_time, write_taken, write_given, write_and_free and realloc_timed (src/observe/record.c, "Time").
  *
  * A thread gives out the blocks of its heap and frees some; another frees some as well, which come back, and resizes
  * some where they lie. Both read the clock now and then, in order or early: an early reading is of any moment since the

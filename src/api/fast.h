@@ -25,18 +25,8 @@ static ALWAYS_INLINE void *malloc_fast(size_t size) {
   return b;
 }
 
-static ALWAYS_INLINE void free_fast(void *p) {
-  uintptr_t leaf = map_leaf(p);
-  if (UNLIKELY(!leaf)) {
-    free_slow(p);
-    return;
-  }
-  map_entry e = map_get_in(leaf, p);
-  heap_hot *hot = thread_hot;
-  if (UNLIKELY(map_entry_tag(e) != hot->tag)) {
-    free_slow(p);
-    return;
-  }
+/* A block of the thread's own heap, which has that entry in the page map. */
+static ALWAYS_INLINE void free_own(void *p, map_entry e, heap_hot *hot) {
   slab *s = map_entry_descriptor(e);
   block *b = p;
   if (CHECKED)
@@ -45,6 +35,20 @@ static ALWAYS_INLINE void free_fast(void *p) {
   s->free = b;
   if (UNLIKELY(count_down_release(&s->need)))
     free_event(b, s, hot);
+}
+
+static ALWAYS_INLINE void free_fast(void *p) {
+  uintptr_t leaf = map_leaf(p);
+  if (UNLIKELY(!leaf)) {
+    free_slow(p);
+    return;
+  }
+  map_entry e = map_get_in(leaf, p);
+  heap_hot *hot = thread_hot;
+  if (LIKELY(map_entry_tag(e) == hot->tag))
+    free_own(p, e, hot);
+  else
+    free_slow(p);
 }
 
 #endif

@@ -30,17 +30,28 @@ typedef struct writer {
   spool_room room;
 } writer;
 
+/* What each record asks of its process. */
+typedef struct shared {
+  atomic_u32 id;
+  atomic_u32 order; /* bits */
+} shared;
+
+/* THREADS: order between threads is a question. UNSURE: a block may bear a later time than its heap's thread told; see
+ * "Time". */
+enum { THREADS = 1, UNSURE = 2 };
+
 /* Of the process; zero in a child of fork until it has its own. */
 static struct process {
-  atomic_u32 id;
+  shared shared;
   atomic_u32 starting;
   atomic_u32 threads;
-  atomic_u32 unsure; /* 1: a block may bear a later time than its heap's thread told; see "Time" */
   spool file;
   struct {
     atomic_u64 ns __attribute__((aligned(64)));
   } last[TAG_FIRST_LIMB]; /* each thread's last reading of the clock, by the tag of its heap */
 } * here;
+
+static shared nowhere = {.order = THREADS | UNSURE};
 
 /* Of each thread. The library is there from the start, so its thread-local memory may be
  * as large as it likes. In a program that does much between two calls each cache line is a miss: a plain record
@@ -48,12 +59,12 @@ static struct process {
 static __thread struct {
   uint32_t depth;   /* records being written */
   uint32_t process; /* in which it has its number */
-  struct process *home; /* here, once it has recorded anything */
+  shared *home; /* here's, once it has recorded anything */
   writer level[LEVELS];
   uint32_t number;
   uint32_t rounds; /* of destructors so far */
   bool capturing; /* a call stack */
-} mine __attribute__((aligned(64)));
+} mine __attribute__((aligned(64))) = {.home = &nowhere};
 
 static char folder[400];
 static bool with_stacks;
@@ -92,8 +103,8 @@ static bool has_end_key;
 
 enum { PLAIN_MOST = 13 /* units of a record without frames */, UNTIMED_LEAST = 16, UNTIMED_MOST = 128, UNTIMED_NS = 2000 };
 
-static ALWAYS_INLINE bool has_threads(void) { return load_relaxed(&mine.home->threads) > 1; }
-static uint64_t record_now(void) { return ticks_now_ns(load_relaxed(&here->threads) > 1); }
+static bool has_threads(void) { return load_relaxed(&here->shared.order) & THREADS; }
+static uint64_t record_now(void) { return ticks_now_ns(has_threads()); }
 
 static ALWAYS_INLINE bool is_of_a_heap(map_tag tag) { return tag >= TAG_FIRST_HEAP && tag < TAG_FIRST_LIMB; }
 
@@ -101,19 +112,20 @@ static ALWAYS_INLINE bool is_of_a_heap(map_tag tag) { return tag >= TAG_FIRST_HE
  * block is the thread's own. */
 #define TRUE_TIME UINT64_MAX
 
-static ALWAYS_INLINE uint64_t given_by(const void *p) {
-  struct process *home = mine.home;
-  if (UNLIKELY(!home))
-    return TRUE_TIME;
-  if (!has_threads())
+static uint64_t given_by(const void *p) {
+  uint32_t order = load_acquire(&mine.home->order);
+  if (!(order & THREADS))
     return 0;
+  if (order & UNSURE)
+    return TRUE_TIME;
   map_tag tag = map_entry_tag(map_get(p));
-  if (UNLIKELY(load_acquire(&home->unsure)))
-    return TRUE_TIME;
-  if (LIKELY(tag == thread_hot->tag))
+  if (tag == thread_hot->tag)
     return 0;
-  return is_of_a_heap(tag) ? max_size(load_acquire(&home->last[tag].ns), 1) : TRUE_TIME;
+  return is_of_a_heap(tag) ? max_size(load_acquire(&here->last[tag].ns), 1) : TRUE_TIME;
 }
+
+/* The same of a block of the thread's own heap: 0? */
+static ALWAYS_INLINE bool is_given_by_itself(void) { return load_acquire(&mine.home->order) != (THREADS | UNSURE); }
 
 /* Before a block that was given out at this time leaves the thread. */
 static ALWAYS_INLINE void tell_time(uint64_t ns) {
@@ -123,8 +135,8 @@ static ALWAYS_INLINE void tell_time(uint64_t ns) {
 }
 
 static void be_unsure(void) {
-  if (!load_relaxed(&here->unsure))
-    store_release(&here->unsure, 1);
+  if (!(load_relaxed(&here->shared.order) & UNSURE))
+    or_release(&here->shared.order, UNSURE);
 }
 
 /* The thread has given out or resized it. */
@@ -175,7 +187,7 @@ static COLD bool join_process(void) {
   uint32_t parent = mine.process; /* the number is from before the fork */
   if (!open_file(id, parent))
     return false;
-  store_release(&here->id, id);
+  store_release(&here->shared.id, id);
   return true;
 }
 
@@ -191,7 +203,7 @@ static int next_block(writer *w, unsigned level) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   uint64_t now = max_size(record_now(), w->state.time + 1);
-  int why = w->process == load_relaxed(&here->id) ? spool_next(&here->file, &w->room, mine.number, level, now) : ECANCELED;
+  int why = w->process == load_relaxed(&here->shared.id) ? spool_next(&here->file, &w->room, mine.number, level, now) : ECANCELED;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return why;
 }
@@ -216,17 +228,24 @@ static COLD bool open_block(writer *w, unsigned level) {
   return true;
 }
 
+static uint32_t new_number(void) {
+  uint32_t number = add_relaxed(&here->threads, 1);
+  if (number == 1)
+    or_release(&here->shared.order, THREADS);
+  return number;
+}
+
 /* The number of a new thread, or of one that fork left alone in a new process. */
 static void join_thread(uint32_t process) {
   mine.process = process;
-  mine.number = add_relaxed(&here->threads, 1);
+  mine.number = new_number();
   if (has_end_key)
     pthread_setspecific(end_key, &mine); /* may allocate, which is recorded as the release will be */
 }
 
 static bool begin_anew(writer *w, unsigned level) {
-  uint32_t process = load_acquire(&here->id);
-  if (!process && !(join_process() && (process = load_acquire(&here->id))))
+  uint32_t process = load_acquire(&here->shared.id);
+  if (!process && !(join_process() && (process = load_acquire(&here->shared.id))))
     return false;
   if (load_relaxed(&here->file.head->stopped))
     return false;
@@ -253,7 +272,7 @@ static writer *record_begin(size_t room) {
   unsigned level = mine.depth;
   if (UNLIKELY(!here))
     return NULL;
-  mine.home = here;
+  mine.home = &here->shared;
   if (UNLIKELY(level >= LEVELS)) {
     if (here->file.head)
       add_relaxed(&here->file.head->dropped, 1);
@@ -267,7 +286,7 @@ static writer *record_begin(size_t room) {
     be_unsure();
   }
   writer *w = &mine.level[level];
-  bool has_room = w->process == load_relaxed(&here->id) && (size_t)(w->end - w->at) >= room;
+  bool has_room = w->process == load_relaxed(&here->shared.id) && (size_t)(w->end - w->at) >= room;
   if (!has_room && !renew(w, level)) {
     compiler_fence();
     mine.depth = level;
@@ -323,7 +342,7 @@ static void close_blocks(void);
 /* A signal handler that forked in the middle of the record leaves it to the parent. After a thread's last round of
  * destructors nobody would close what it opens. */
 static ALWAYS_INLINE void record_put(writer *w, const trace_record *r) {
-  bool is_ours = w->process == load_relaxed(&here->id);
+  bool is_ours = w->process == load_relaxed(&here->shared.id);
   record_commit(w, LIKELY(is_ours) ? trace_put(w->at, &w->state, r) : w->at);
   if (UNLIKELY(mine.rounds == PTHREAD_DESTRUCTOR_ITERATIONS) && !mine.depth)
     close_blocks();
@@ -413,9 +432,9 @@ static ALWAYS_INLINE void write_taken(trace_kind kind, uint8_t log2, size_t size
     write_taken_timed(kind, log2, size, p);
 }
 
-static ALWAYS_INLINE void write_given(trace_kind kind, size_t size, const void *p) {
+static void write_given(trace_kind kind, size_t size, const void *p) {
   uint64_t after = given_by(p);
-  if (UNLIKELY(after >= mine.level[0].state.time) || UNLIKELY(!write_along(kind, 0, size, p)))
+  if (after >= mine.level[0].state.time || !write_along(kind, 0, size, p))
     write_timed(kind, 0, size, p, after);
 }
 
@@ -476,7 +495,7 @@ static NOINLINE void *realloc_timed(void *p, size_t size) {
 }
 
 internal void *recorded_realloc(void *p, size_t size) {
-  bool may_go_along = mine.home && size <= COPIED_MOST && (!p || given_by(p) == 0); /* others' are noted */
+  bool may_go_along = size <= COPIED_MOST && (!p || given_by(p) == 0); /* others' are noted */
   writer *w = may_go_along ? record_begin_along() : NULL;
   return LIKELY(w != NULL) ? resize(w, w->state.time, 0, p, size) : realloc_timed(p, size);
 }
@@ -522,11 +541,22 @@ internal void *recorded_pvalloc(size_t size) {
   return taken_aligned(os_page(), ROUND_UP(size, os_page()), masu_pvalloc(size));
 }
 
-internal void recorded_free(void *p) {
+/* Any block, or NULL; the way of the thread's own stands here. */
+static ALWAYS_INLINE void write_and_free(trace_kind kind, size_t size, void *p) {
+  uintptr_t leaf = map_leaf(p);
+  heap_hot *hot = thread_hot;
+  map_entry e = LIKELY(leaf != 0) ? map_get_in(leaf, p) : 0;
+  if (LIKELY(leaf != 0) && LIKELY(map_entry_tag(e) == hot->tag) && LIKELY(is_given_by_itself()) &&
+      LIKELY(write_along(kind, 0, size, p))) {
+    free_own(p, e, hot);
+    return;
+  }
   if (p)
-    write_given(TRACE_FREE, 0, p);
+    write_given(kind, size, p);
   free_fast(p);
 }
+
+internal void recorded_free(void *p) { write_and_free(TRACE_FREE, 0, p); }
 
 internal void recorded_free_sized(void *p, size_t size) {
   if (p)
@@ -552,17 +582,11 @@ internal void *recorded_new_aligned(size_t alignment, size_t size) {
   return p;
 }
 
-internal void recorded_delete(void *p) {
-  if (p)
-    write_given(TRACE_DELETE, 0, p);
-  free_fast(p);
-}
+internal void recorded_delete(void *p) { write_and_free(TRACE_DELETE, 0, p); }
 
 internal void recorded_delete_sized(void *p, size_t alignment, size_t size) {
   (void)alignment;
-  if (p)
-    write_given(TRACE_DELETE_SIZED, size, p);
-  free_fast(p);
+  write_and_free(TRACE_DELETE_SIZED, size, p);
 }
 
 /* ---- Threads ---- */
@@ -592,7 +616,7 @@ static void close_blocks(void) {
 static start thread_begins(void *handle) {
   start s = *(start *)handle;
   masu_free(handle);
-  if (here && s.process == load_acquire(&here->id)) {
+  if (here && s.process == load_acquire(&here->shared.id)) {
     mine.process = s.process;
     mine.number = s.number;
     close_blocks(); /* of a signal handler that came before, under a number of its own */
@@ -618,12 +642,12 @@ internal void *record_create(void *body, void **argument, bool c11) {
   start *s = here ? masu_malloc(sizeof *s) : NULL;
   if (!s)
     return NULL;
-  if (!load_acquire(&here->id))
+  if (!load_acquire(&here->shared.id))
     join_process(); /* a child of fork, whose first call this is */
-  if (mine.process != load_relaxed(&here->id) && load_relaxed(&here->id))
-    join_thread(load_relaxed(&here->id));
-  *s = (start){.argument = *argument, .process = load_relaxed(&here->id)};
-  s->number = add_relaxed(&here->threads, 1);
+  if (mine.process != load_relaxed(&here->shared.id) && load_relaxed(&here->shared.id))
+    join_thread(load_relaxed(&here->shared.id));
+  *s = (start){.argument = *argument, .process = load_relaxed(&here->shared.id)};
+  s->number = new_number();
   write_thread(TRACE_THREAD_CREATE, s->number);
   memcpy(&s->body, body, sizeof s->body); /* a pointer to either kind of function */
   void *runner = c11 ? (void *)run_c11_thread : (void *)run_thread;
@@ -703,7 +727,7 @@ internal void record_start(void) {
 }
 
 internal void record_end(void) {
-  if (!here || !here->file.head || load_relaxed(&here->id) != (uint32_t)os_process_id())
+  if (!here || !here->file.head || load_relaxed(&here->shared.id) != (uint32_t)os_process_id())
     return;
   if (with_stacks) {
     char path[sizeof here->file.path + 8];

@@ -153,14 +153,16 @@ static inline unsigned trace_short_step(unsigned kind) {
 /* A record with the time of the one before; first: its kind and alignment. Returns its end; NULL: it takes more. */
 static inline trace_unit *trace_put_plain(trace_unit *at, trace_state *s, uint64_t first, uint64_t size, uint64_t address) {
   unsigned shift = trace_short_step(first & TRACE_KIND);
-  uint32_t step, most = (1u << (31 - shift)) - 1;
-  if (!address || size > TRACE_SIZE_MOST || !trace_put_step(s, address, &step))
-    return NULL;
-  if (step + most <= 2 * most && !(size >> TRACE_SHORT_SIZE_BITS) && !(first >> TRACE_ALIGN_SHIFT)) {
-    trace_put_first(at, first | TRACE_SHORT | size << TRACE_SHORT_SHIFT | (uint64_t)step << shift);
+  uint64_t step = (address >> 3) - s->address, most = (1u << (31 - shift)) - 1;
+  if (step + most <= 2 * most && address && !(size >> TRACE_SHORT_SIZE_BITS) && !(first >> TRACE_ALIGN_SHIFT)) {
+    s->address = address >> 3;
+    trace_put_first(at, first | TRACE_SHORT | size << TRACE_SHORT_SHIFT | step << shift);
     return at + 1;
   }
-  trace_put_first(at, first | size << TRACE_SIZE_SHIFT | (uint64_t)step << TRACE_STEP_SHIFT);
+  uint32_t wide_step;
+  if (!address || size > TRACE_SIZE_MOST || !trace_put_step(s, address, &wide_step))
+    return NULL;
+  trace_put_first(at, first | size << TRACE_SIZE_SHIFT | (uint64_t)wide_step << TRACE_STEP_SHIFT);
   return at + 2;
 }
 
