@@ -4,7 +4,7 @@
 
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time and peak
 memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round. What
-samples runs a long input as often as there is time, the recorder five times one of seconds, what else looks at every allocation a short one, three times. A
+samples runs a long input as often as there is time, the recorder fifteen times one of seconds, what else looks at every allocation a short one, three times. A
 program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
 each names the functions of one program that keep most, and of redis-server.
 """
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -47,11 +47,12 @@ class Plan:
     seconds: float
     """For the long input of a program."""
     least_rounds: int
+    recorded_rounds: int
     short_rounds: int
 
 
-FULL = Plan(35, 5, 3)
-QUICK = Plan(8, 3, 1)
+FULL = Plan(35, 5, 15, 3)
+QUICK = Plan(8, 3, 3, 1)
 
 
 # ---- Measuring ----
@@ -71,7 +72,7 @@ class Runner:
             return result
         result.missing = {c.name: c.missing for c in self.contenders if c.of and c.missing}
         self._long(program, result, lambda text, part: tell(text, 0.5 * part))
-        self._counted(program, "recorded", self.plan.least_rounds, result, lambda text, part: tell(text, 0.5 + 0.2 * part))
+        self._counted(program, "recorded", self.plan.recorded_rounds, result, lambda text, part: tell(text, 0.5 + 0.2 * part))
         self._counted(program, "short", self.plan.short_rounds, result, lambda text, part: tell(text, 0.7 + 0.3 * part))
         return result
 
@@ -209,7 +210,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     given = arguments(argv)
     plan = QUICK if given.quick else FULL
-    plan = Plan(given.seconds, plan.least_rounds, plan.short_rounds) if given.seconds else plan
+    plan = replace(plan, seconds=given.seconds) if given.seconds else plan
     peers, console = given.peers.resolve(), tables.console()
     if given.publish and (given.quick or given.only or given.observers):
         raise Problem("--publish is for all of it")
