@@ -18,6 +18,8 @@ from masu.measuring.answers import why_not
 from masu.measuring.measure import Allocator, clean_environment
 
 
+AGAIN = "masu again"
+"""A copy of the library: what differs is noise."""
 LIMITS = {"masu live": (1.01, 1.01), "masu heap": (1.03, 1.01), "masu cpu": (1.02, 1.02), "masu record": (3.0, 1.2)}
 """What the time may at most be: of programs that do little but allocate, and of others."""
 
@@ -84,7 +86,7 @@ def _ours(folder: Path) -> list[Contender]:
     record = (sys.executable, "-m", "masu", "record", "-o", "{folder}/it.trace", "--")
     contenders = [
         masu,
-        Contender("masu again", "masu", "a copy of the library, nothing on: what differs is noise", again),
+        Contender(AGAIN, "masu", "a copy of the library, nothing on: what differs is noise", again),
         Contender("masu live", "masu", "live page, and nobody looks", library, ("MASU_OPTIONS=live",)),
         Contender("masu heap", "masu", "heap profile, a sample every 512 KiB, a file every 5 s", library,
                   ("MASU_OPTIONS=profile,profile_every:5", *profile), writes="*.heap.pb*", says_own=True),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from masu.measuring import statistics
 
-from observers.contenders import LIMITS, Contender
+from observers.contenders import AGAIN, LIMITS, Contender
 from observers.running import Run
 
 HELD, BROKEN, OPEN = "held", "broken", "not clear"
@@ -41,7 +41,7 @@ class Measured:
 
 
 def rows(measured: Iterable[Measured], all_: list[Contender]) -> list[dict]:
-    return [_row(one, contender) for one in measured for contender in all_ if contender.of and _concerns(one, contender)]
+    return judged([_row(one, contender) for one in measured for contender in all_ if contender.of and _concerns(one, contender)])
 
 
 def _concerns(one: Measured, contender: Contender) -> bool:
@@ -57,7 +57,7 @@ def _row(one: Measured, contender: Contender) -> dict:
     kib, base_kib = one.kib[length][contender.name], one.kib[length][contender.of]
     count = min(len(own), len(base))  # rounds that both were in, from the first on
     times, memory = statistics.ratio(own[:count], base[:count]), statistics.ratio(kib[:count], base_kib[:count])
-    return judged({
+    return {
         **row,
         "input": length,
         "rounds": count,
@@ -69,15 +69,19 @@ def _row(one: Measured, contender: Contender) -> dict:
         **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
         **({"own": _interval(statistics.estimate(shares))} if (shares := one.own.get(length, {}).get(contender.name)) else {}),
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-def judged(row: dict) -> dict:
-    """With its limit and what became of it. A run from before may have had none."""
-    if "time" not in row or row["observer"] not in LIMITS:
-        return row
-    limit = LIMITS[row["observer"]][0 if row["allocates"] else 1]
-    return {**row, "limit": limit, "verdict": verdict(row["time"], limit)}
+def judged(all_rows: list[dict]) -> list[dict]:
+    """With their limits and what became of them. A run from before may have had none."""
+    noise = {(row["program"], row["input"]): row["time"][2] for row in all_rows if row["observer"] == AGAIN and "time" in row}
+    found = []
+    for row in all_rows:
+        if "time" in row and row["observer"] in LIMITS:
+            limit = LIMITS[row["observer"]][0 if row["allocates"] else 1]
+            row = {**row, "limit": limit, "verdict": verdict(row["time"], limit, noise.get((row["program"], row["input"])))}
+        found.append(row)
+    return found
 
 
 def _interval(e: statistics.Estimate) -> list[float | None]:
@@ -85,17 +89,18 @@ def _interval(e: statistics.Estimate) -> list[float | None]:
     return [x if math.isfinite(x) else None for x in (e.median, e.low, e.high)]
 
 
-def verdict(interval: list[float | None], limit: float) -> str:
+def verdict(interval: list[float | None], limit: float, noise: float | None = None) -> str:
+    """noise: up to which a copy's interval goes. What isn't beyond that may be as good as the copy."""
     _, low, high = interval
     if low is None or high is None:
         return OPEN
-    return HELD if high <= limit else BROKEN if low > limit else OPEN
+    return HELD if high <= limit else BROKEN if low > max(limit, noise or 0) else OPEN
 
 
 def limits(all_rows: list[dict]) -> list[dict]:
     """Of each limit the programs by what became of it there, and what became of it in all."""
     found: dict[tuple[str, bool], dict] = {}
-    for row in map(judged, all_rows):
+    for row in judged(all_rows):
         if "verdict" in row:
             one = {"observer": row["observer"], "allocates": row["allocates"], "limit": row["limit"], HELD: [], OPEN: [], BROKEN: []}
             found.setdefault((row["observer"], row["allocates"]), one)[row["verdict"]].append(row)

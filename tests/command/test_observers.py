@@ -96,7 +96,7 @@ def test_a_redis_server(bench):
 
 def measured_by(tmp_path, *observers):
     """echo, under these beside the system."""
-    plan = compare.Plan(0.1, 1, 1)
+    plan = compare.Plan(0.1, 1, 1, 1)
     runner = compare.Runner([Contender("system"), *observers], plan, tmp_path)
     return runner.measured(Program("echo", ("echo", "hello"), ("echo", "hello")), lambda text, part: None)
 
@@ -125,7 +125,7 @@ def test_lines_that_a_tool_adds_are_none_of_the_program(tmp_path):
 
 
 def test_the_allocator_itself_must_run(tmp_path):
-    runner = compare.Runner([Contender("system"), Contender("good", "system")], compare.Plan(0.1, 1, 1), tmp_path)
+    runner = compare.Runner([Contender("system"), Contender("good", "system")], compare.Plan(0.1, 1, 1, 1), tmp_path)
     with pytest.raises(compare.Problem, match="false on system: exit status 1"):
         runner.measured(Program("false", ("false",), ("false",)), lambda text, part: None)
 
@@ -135,7 +135,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     seconds = {"long": {"system": [1.0] * 5, "good": [2.0] * 5}}
     compare.write_state(state, {"known": Measured("known", False, seconds, seconds)})
     some = [Program("known", ("false",), ("false",)), Program("echo", ("echo", "a"), ("echo", "a"))]
-    found, _, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1), tmp_path, state, tmp_path, tables.console())
+    found, _, _ = compare.measure(all_, some, compare.Plan(0.1, 1, 1, 1), tmp_path, state, tmp_path, tables.console())
     rows = {row["program"]: row for row in results.rows(found, all_)}
     assert rows["known"]["time"][0] == 2.0 and rows["echo"]["rounds"] >= 1
     assert compare.read_state(state).keys() == {"known", "echo"}
@@ -170,6 +170,15 @@ def test_a_limit_is_held_when_the_whole_interval_is_below(own, allocates, verdic
     assert row["verdict"] == verdict
 
 
+@pytest.mark.parametrize(("copy", "verdict"), [([1.0, 1.2] * 4, results.OPEN), ([1.0, 1.02] * 4, results.BROKEN)])
+def test_a_limit_is_not_broken_where_a_copy_of_the_library_takes_as_long(copy, verdict):
+    measured = of("p", True, [1.1] * 8, [1.0] * 8)
+    measured.seconds["long"][contenders.AGAIN] = copy
+    measured.kib["long"][contenders.AGAIN] = [2000.0] * 8
+    _, row = results.rows([measured], [Contender("masu"), Contender(contenders.AGAIN, "masu"), HEAP])
+    assert row["verdict"] == verdict
+
+
 def test_rounds_are_compared_in_pairs():
     """The machine was half as fast in some rounds; the sixth was not finished."""
     base = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
@@ -193,11 +202,11 @@ def test_a_run_from_before_has_the_limits_of_now():
 
 
 def test_the_recorder_has_rounds_of_its_own(tmp_path):
-    """Five, so that there is an interval, on an input that takes longer; the others' are paired with their own."""
+    """So many that there is an interval, on an input that takes longer; the others' are paired with their own."""
     recorder = Contender("recorder", "system", prefix=("env",), samples=False, records=True)
     sampler, tool = Contender("sampler", "system", prefix=("env",)), Contender("tool", "system", prefix=("env",), samples=False)
     all_ = [Contender("system"), recorder, sampler, tool]
-    runner = compare.Runner(all_, compare.Plan(0.1, 5, 3), tmp_path)
+    runner = compare.Runner(all_, compare.Plan(0.1, 1, 5, 3), tmp_path)
     program = Program("echo", ("echo", "long"), ("echo", "short"), recorded=("echo", "for seconds"))
     found = runner.measured(program, lambda text, part: None)
     assert set(runner.outputs) == {("echo", "long"), ("echo", "short"), ("echo", "for seconds")}
