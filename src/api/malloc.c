@@ -145,15 +145,21 @@ static inline void *take_large(size_t size, size_t align, size_t *dirty) {
   return take_large_slow(size, align, dirty);
 }
 
-internal NOINLINE void *malloc_larger(size_t size) {
+/* Apart, so that what is ready needs no stack frame. */
+static NOINLINE void *malloc_large(size_t size) {
   size_t dirty;
+  return take_large(size, 1, &dirty);
+}
+static NOINLINE void *malloc_refilling_apart(size_t size, unsigned size_class) { return malloc_refilling(size, size_class); }
+
+internal NOINLINE HOT void *malloc_larger(size_t size) {
   if (size > SMALL_MAX)
-    return take_large(size, 1, &dirty);
+    return malloc_large(size);
   unsigned c = class_above_table(size);
   block **hand = heap_hand_at(thread_hot, c * sizeof(void *));
   block *b = *hand;
   if (UNLIKELY(!b))
-    return malloc_refilling(size, c);
+    return malloc_refilling_apart(size, c);
   *hand = b->next;
   if (CHECKED)
     checked_take(b);
