@@ -107,7 +107,7 @@ static void limb_reclaim(heap *l) {
 
 /* The next block of the class, if it is to be looked at: what is in the hand is not. */
 static COLD block *limb_sample(heap *l, unsigned size_class, uint64_t *interval) {
-  if (l->hot.hand[size_class] || !(*interval = budget_due(l, size_class, class_size(size_class))))
+  if (l->hot.hand[size_class] || !(*interval = budget_due(l, size_class, 1)))
     return NULL;
   return sampled_take(load_relaxed(&l->account), size_class);
 }

@@ -106,7 +106,7 @@ static ALWAYS_INLINE void *malloc_refilling(size_t size, unsigned size_class) {
   heap *h = thread_enter();
   uint64_t interval = 0;
   if (UNLIKELY(load_relaxed(&budget_interval) != 0) && LIKELY(h != NULL))
-    interval = budget_due(h, size_class, class_size(size_class));
+    interval = budget_due(h, size_class, 1);
   if (UNLIKELY(interval != 0))
     return malloc_sampled(h, size, size_class, interval);
   block *b = LIKELY(h != NULL) ? heap_take_block(h, size_class) : NULL;

@@ -63,10 +63,11 @@ static uint64_t drawn(heap_budget *b, uint64_t interval) {
   return (uint64_t)(minus_log(u) * (double)interval);
 }
 
+/* Of equal blocks whole ones are counted. */
 static void draw(heap_budget *b, unsigned class) {
   budget_class *c = &b->of[class];
   c->drawn_for = b->asked << c->doublings;
-  c->left = drawn(b, c->drawn_for);
+  c->left = drawn(b, c->drawn_for) / (class == BUDGET_LARGE ? 1 : class_size(class));
 }
 
 /* In a slow path: takes a lock. */
@@ -176,41 +177,40 @@ static NOINLINE uint64_t budget_spent(heap_budget *b, unsigned class) {
   return interval;
 }
 
-internal NOINLINE uint64_t budget_due_rarely(heap *h, unsigned class, size_t size) {
+internal NOINLINE uint64_t budget_due_rarely(heap *h, unsigned class, size_t units) {
   heap_budget *b = LIKELY(h->budget != NULL) ? h->budget : budget_make(h);
   if (UNLIKELY(!b || b->quiet) || !budget_is_on(b))
     return 0;
-  if (b->of[class].left < size)
+  if (b->of[class].left < units)
     return budget_spent(b, class);
-  b->of[class].left -= size;
+  b->of[class].left -= units;
   return 0;
 }
 
-internal bool budget_covers(heap *h, unsigned class, size_t bytes) {
+internal bool budget_covers(heap *h, unsigned class, uint32_t count) {
   heap_budget *b = h->budget;
   if (!b)
     return false;
   if (!budget_is_on(b))
     return true;
-  if (b->of[class].left < bytes)
+  if (b->of[class].left < count)
     return false;
-  b->of[class].left -= bytes;
+  b->of[class].left -= count;
   return true;
 }
 
 internal NOINLINE block *budget_ration_some(heap *h, unsigned class, block *list, uint32_t count) {
   heap_budget *b = h->budget;
   budget_class *c = &b->of[class];
-  size_t size = class_size(class);
   if (!budget_is_on(b))
     return list;
-  uint32_t fit = (uint32_t)min_size(c->left / size, count);
+  uint32_t fit = (uint32_t)min_size(c->left, count);
   block **end = &list;
   for (uint32_t i = 0; i < fit; i++)
     end = &(*end)->next;
   c->held = *end;
   c->held_count = count - fit;
-  c->left -= fit * size;
+  c->left -= fit;
   *end = NULL;
   return list;
 }

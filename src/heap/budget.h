@@ -30,7 +30,7 @@ enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_LOOKS_A_MS = 4 };
 
 /* What a refill looks at lies together: memory that is not in the first cache costs more than the instructions. */
 typedef struct budget_class {
-  uint64_t left;      /* bytes */
+  uint64_t left;      /* blocks of the class, or bytes of large ones, before the next look */
   uint64_t drawn_for; /* the interval that this was drawn for */
   block *held;
   uint32_t held_count;
@@ -48,14 +48,14 @@ typedef struct heap_budget {
 } heap_budget;
 
 /* The same where it is not as usual. */
-internal uint64_t budget_due_rarely(heap *h, unsigned class, size_t size);
-/* Is an allocation of `size` bytes of that class (or BUDGET_LARGE) to be looked at? The interval
+internal uint64_t budget_due_rarely(heap *h, unsigned class, size_t units);
+/* Is an allocation of so many blocks of a class, or of so many bytes (BUDGET_LARGE), to be looked at? The interval
  * that this was drawn for; 0: no, and it is charged. */
-static ALWAYS_INLINE uint64_t budget_due(heap *h, unsigned class, size_t size) {
+static ALWAYS_INLINE uint64_t budget_due(heap *h, unsigned class, size_t units) {
   heap_budget *b = h->budget;
-  if (UNLIKELY(!b || b->quiet || b->asked != load_relaxed(&budget_interval) || b->of[class].left < size))
-    return budget_due_rarely(h, class, size);
-  b->of[class].left -= size;
+  if (UNLIKELY(!b || b->quiet || b->asked != load_relaxed(&budget_interval) || b->of[class].left < units))
+    return budget_due_rarely(h, class, units);
+  b->of[class].left -= units;
   return 0;
 }
 /* The probability of that. */
@@ -66,10 +66,10 @@ internal uint64_t budget_widest(void);
 /* Of a list of `count` blocks the part that the hand may have now; charges it. */
 internal block *budget_ration_some(heap *h, unsigned class, block *list, uint32_t count);
 static ALWAYS_INLINE block *budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
-  uint64_t *left = &h->budget->of[class].left, bytes = (uint64_t)count * class_size(class);
-  if (UNLIKELY(*left < bytes))
+  uint64_t *left = &h->budget->of[class].left;
+  if (UNLIKELY(*left < count))
     return budget_ration_some(h, class, list, count);
-  *left -= bytes; /* of a countdown from before the interval was changed, too: it will be drawn anew */
+  *left -= count; /* of a countdown from before the interval was changed, too: it will be drawn anew */
   return list;
 }
 /* What was held, and how many; NULL: nothing. */

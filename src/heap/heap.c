@@ -258,7 +258,7 @@ internal bool heap_hand_back_observed(heap *h, slab *s) {
   if (LIKELY(!hand))
     return false;
   uint32_t count = s->free->next ? heap_hand_back_count(s) : 1;
-  return count && budget_covers(h, s->size_class, count * s->block_size) &&
+  return count && budget_covers(h, s->size_class, count) &&
          heap_hand_back_some(hand, s, s->free, count);
 }
 

@@ -180,7 +180,7 @@ static inline block *heap_hand_off(heap *h, unsigned size_class) {
 /* Bytes between two looks at allocations on average; 0: nobody looks. See budget.h. */
 internal_data atomic_u64 budget_interval;
 /* Charges blocks that go into the hand; false: one of them is to be looked at. */
-internal bool budget_covers(heap *h, unsigned size_class, size_t bytes);
+internal bool budget_covers(heap *h, unsigned size_class, uint32_t count);
 
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and

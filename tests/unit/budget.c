@@ -39,20 +39,20 @@ static void probability_is_exact(void **state) {
 }
 
 /* Blocks of the class that are given out until one is due. */
-static size_t until_due(unsigned class, size_t size) {
+static size_t until_due(unsigned class) {
   size_t n = 0;
-  while (!budget_due(h, class, size))
+  while (!budget_due(h, class, 1))
     n++;
   return n;
 }
 
 static void looks_come_by_chance(void **state) {
-  enum { LOOKS = 20000, INTERVAL = 5000, SIZE = 48 };
-  double sum = 0, square = 0, p = -expm1(-(double)SIZE / INTERVAL);
+  enum { LOOKS = 20000, INTERVAL = 5000 };
+  double sum = 0, square = 0, p = -expm1(-(double)class_size(3) / INTERVAL);
   (void)state;
   store_relaxed(&budget_interval, INTERVAL);
   for (int i = 0; i < LOOKS; i++) {
-    double n = (double)until_due(3, SIZE);
+    double n = (double)until_due(3);
     sum += n, square += n * n;
   }
   /* geometric: mean (1-p)/p, variance (1-p)/p^2 */
@@ -66,7 +66,7 @@ static void interval_1_looks_at_all(void **state) {
   store_relaxed(&budget_interval, 1);
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     for (int i = 0; i < 100; i++)
-      assert_true(budget_due(h, c, class_size(c)));
+      assert_true(budget_due(h, c, 1));
 }
 
 static unsigned length_of(const block *b) {
@@ -84,13 +84,13 @@ static void hands_hold_what_is_paid_for(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 4096);
   for (int i = 0; i < TAKEN; i++) {
-    if (!h->hot.hand[CLASS] && budget_due(h, CLASS, class_size(CLASS)))
+    if (!h->hot.hand[CLASS] && budget_due(h, CLASS, 1))
       looks++;
     uint64_t left = h->budget ? h->budget->of[CLASS].left : 0;
     taken[i] = heap_take_block(h, CLASS);
     assert_non_null(taken[i]);
     if (h->budget->of[CLASS].left != left) /* it was a refill */
-      assert_int_equal(left - h->budget->of[CLASS].left, length_of(h->hot.hand[CLASS]) * class_size(CLASS));
+      assert_int_equal(left - h->budget->of[CLASS].left, length_of(h->hot.hand[CLASS]));
     assert_int_equal(length_of(h->budget->of[CLASS].held), h->budget->of[CLASS].held_count);
   }
   double expected = TAKEN * -expm1(-(double)class_size(CLASS) / 4096);
@@ -103,7 +103,7 @@ static void flush_takes_what_is_held(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 2000);
   for (unsigned c = 0; c < 20; c++) {
-    budget_due(h, c, class_size(c));
+    budget_due(h, c, 1);
     block *b = heap_take_block(h, c);
     assert_non_null(b);
     heap_free_own(h, map_entry_descriptor(map_get(b)), b);
@@ -117,11 +117,11 @@ static void flush_takes_what_is_held(void **state) {
 
 static uint64_t interval_now(unsigned class) { return h->budget->asked << h->budget->of[class].doublings; }
 
-/* Every block is larger than the interval, and 4 looks a millisecond are a thousandth of what this loop does. */
+/* Whoever takes so many blocks at once has a look each time, and 4 looks a millisecond are a thousandth of what this loop does. */
 static void looks_keep_a_pace(void **state) {
   (void)state;
   budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3, 48);
+  budget_due(h, 3, 1);
   assert_int_equal(interval_now(3), BUDGET_INTERVAL);
   while (interval_now(3) < 16 * BUDGET_INTERVAL)
     budget_due(h, 3, 4 * interval_now(3));
@@ -143,7 +143,7 @@ static void few_looks_at_the_start(void **state) {
   enum { FIRST = 256, JUDGED = 64 };
   (void)state;
   budget_start(0);
-  budget_due(h, 3, 48);
+  budget_due(h, 3, 1);
   budget_start(BUDGET_INTERVAL);
   uint64_t start = os_now_ns(), looks = 0;
   while (!h->budget->of[3].doublings)
@@ -157,7 +157,7 @@ static void the_pace_is_kept_where_it_is_lost(void **state) {
   enum { BUSY = 3, QUIET = 5, SELDOM_TIMES = 100 };
   (void)state;
   budget_start(0);
-  budget_due(h, BUSY, 48);
+  budget_due(h, BUSY, 1);
   budget_start(BUDGET_INTERVAL);
   do {
     for (int i = 0; i < SELDOM_TIMES; i++)
@@ -171,7 +171,7 @@ static void the_pace_is_kept_where_it_is_lost(void **state) {
 static void looks_are_saved(void **state) {
   (void)state;
   budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3, 48);
+  budget_due(h, 3, 1);
   for (int i = 0; i < 2; i++) {
     uint32_t before = h->budget->saved;
     os_sleep_ms(200);
@@ -185,10 +185,12 @@ static void looks_are_saved(void **state) {
 static void sums_are_right_at_any_pace(void **state) {
   enum { BLOCKS = 4000000, SIZE = 64 << 10 };
   double sum = 0, variance = 0;
+  unsigned class = class_above_table(SIZE);
   (void)state;
+  assert_int_equal(class_size(class), SIZE);
   budget_start(BUDGET_INTERVAL);
   for (int i = 0; i < BLOCKS; i++) {
-    uint64_t interval = budget_due(h, 3, SIZE);
+    uint64_t interval = budget_due(h, class, 1);
     if (interval) {
       double objects = 1 / budget_probability(SIZE, interval);
       sum += objects, variance += objects * (objects - 1);
@@ -201,11 +203,11 @@ static void sums_are_right_at_any_pace(void **state) {
 static void nobody_looks_any_more(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 100);
-  assert_true(until_due(3, 48) < 1000);
+  assert_true(until_due(3) < 1000);
   store_relaxed(&budget_interval, 0);
   for (int i = 0; i < 1000; i++)
-    assert_false(budget_due(h, 3, 48));
-  assert_true(budget_covers(h, 3, SIZE_MAX));
+    assert_false(budget_due(h, 3, 1));
+  assert_true(budget_covers(h, 3, UINT32_MAX));
 }
 
 int main(void) {

@@ -411,7 +411,7 @@ static void what_a_child_finds(void **state) {
   halfway_block = take(halfway, c);
   void *own = take(mine, c);
   busy->busy = true;
-  budget_due(halfway, c, 64);
+  budget_due(halfway, c, 1);
   assert_non_null(halfway->budget);
   halfway->budget->quiet = true; /* inside an observer */
   slab *s = slab_of(halfway_block); /* linked, not counted */
