@@ -287,8 +287,16 @@ static bool may_be_as_long(uint64_t size) {
   return false;
 }
 
-/* All parts, in one call where that will do, or none: a full disk has something left then. Uses up the list. False, with
- * errno. */
+static char zeros[16384]; /* never written */
+
+/* It reads as zero, and a full disk has something left again, where the file system can do that. */
+static void take_back(int file, uint64_t from, uint64_t to) {
+  bool done = syscall(SYS_fallocate, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from) == 0;
+  for (; !done && from < to; from += sizeof zeros)
+    syscall(SYS_pwrite64, file, zeros, min_size(to - from, sizeof zeros), from);
+}
+
+/* All parts, in one call where that will do, or none. Uses up the list. False, with errno. */
 static bool put_parts(int file, uint64_t offset, struct iovec *part, int parts) {
   uint64_t at = offset;
   while (parts) {
@@ -298,7 +306,7 @@ static bool put_parts(int file, uint64_t offset, struct iovec *part, int parts) 
     if (done <= 0) {
       int why = done ? errno : ENOSPC;
       if (at > offset)
-        syscall(SYS_fallocate, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, at - offset);
+        take_back(file, offset, at);
       errno = why;
       return false;
     }
@@ -314,7 +322,6 @@ static bool put_parts(int file, uint64_t offset, struct iovec *part, int parts) 
 /* Filled: room that was promised only (fallocate) takes four times as long to be made
  * resident page by page, and thirty times as long to be given back; and in pieces the system finds smaller ones of memory. */
 static bool find_room(int file, uint64_t offset, size_t size) {
-  static char zeros[16384]; /* never written */
   if (!may_be_as_long(offset + size))
     return false;
   for (size_t step; size; offset += step, size -= step) {

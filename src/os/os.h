@@ -181,11 +181,12 @@ internal int os_file_make(const char *path);
 /* Maps a part of the file, shared, readable and writable. The disk has room for it from
  * then on; the file grows to it. NULL: *why is an errno value. */
 internal void *os_file_map(const char *path, uint64_t offset, size_t size, int *why);
-/* Writes these, one behind the other; the file grows to it. At most 16 parts. 0 or an errno value. */
 typedef struct os_part {
   const void *at;
   size_t size;
 } os_part;
+/* Writes at most 16 parts, one behind the other; the file grows to it. 0 or an errno value: what was written of it reads
+ * as zero. */
 internal int os_file_put(const char *path, uint64_t offset, const os_part *part, int parts);
 /* Reads up to `size` bytes from the start; so many were there. If it can't be read, *why
  * is an errno value, else 0. */
