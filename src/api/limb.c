@@ -105,18 +105,12 @@ static void limb_reclaim(heap *l) {
   heap_tidy(l);
 }
 
-/* The next block of the class, if it is to be looked at: what is in the hand is not. */
-static COLD block *limb_sample(heap *l, unsigned size_class, uint64_t *interval) {
-  if (l->hot.hand[size_class] || !(*interval = budget_due(l, size_class, 1)))
-    return NULL;
-  return sampled_take(load_relaxed(&l->account), size_class);
-}
-
 static void *limb_take(heap *l, size_t size, unsigned size_class) {
   account *a = load_relaxed(&l->account);
   heap *h = limb_enter(l);
-  uint64_t interval = 0;
-  block *b = UNLIKELY(load_relaxed(&budget_interval) != 0) ? limb_sample(l, size_class, &interval) : NULL;
+  /* What is in the hand is not to be looked at. */
+  uint64_t interval = l->hot.hand[size_class] || budget_is_ahead(l, size_class) ? 0 : budget_due(l, size_class);
+  block *b = UNLIKELY(interval != 0) ? sampled_take(a, size_class) : NULL;
   bool sampled = b != NULL;
   if (LIKELY(!sampled))
     b = heap_take_block(l, size_class);
@@ -145,7 +139,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   size_t charge = ROUND_UP(size, SLICE_SIZE);
   heap *h = limb_enter(l);
   slab *s = NULL;
-  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? budget_due(l, BUDGET_LARGE, charge) : 0;
+  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? budget_due_large(l, charge) : 0;
   bool allowed = account_charge(a, charge);
   if (UNLIKELY(!allowed)) {
     limb_reclaim(l);

@@ -79,16 +79,21 @@ static COLD NOINLINE void *malloc_reclaiming(heap *h, unsigned size_class) {
   return hand_out(b);
 }
 
-/* The next block of the class is to be looked at. */
-static COLD NOINLINE void *malloc_sampled(heap *h, size_t size, unsigned size_class, uint64_t interval) {
+static ALWAYS_INLINE void *malloc_unseen(heap *h, unsigned size_class) {
+  block *b = heap_take_block(h, size_class);
+  if (UNLIKELY(!b))
+    return malloc_reclaiming(h, size_class);
+  thread_leave(h);
+  return hand_out(b);
+}
+
+/* The next block of the class may have to be looked at. */
+static NOINLINE void *malloc_questioned(heap *h, size_t size, unsigned size_class) {
+  uint64_t interval = budget_due(h, size_class);
   unsigned c = sampled_class(size, size_class);
-  block *b = sampled_take(NULL, c);
-  if (UNLIKELY(!b)) {
-    if (!(b = heap_take_block(h, size_class)))
-      return malloc_reclaiming(h, size_class);
-    thread_leave(h);
-    return hand_out(b);
-  }
+  block *b = UNLIKELY(interval != 0) ? sampled_take(NULL, c) : NULL;
+  if (LIKELY(!b))
+    return malloc_unseen(h, size_class);
   thread_leave(h);
   sampled_tell(b, size, class_size(c), interval);
   return hand_out(b);
@@ -104,16 +109,11 @@ static ALWAYS_INLINE void *malloc_refilling(size_t size, unsigned size_class) {
   if (UNLIKELY(thread_busy))
     return nested_of_class(size_class);
   heap *h = thread_enter();
-  uint64_t interval = 0;
-  if (UNLIKELY(load_relaxed(&budget_interval) != 0) && LIKELY(h != NULL))
-    interval = budget_due(h, size_class, 1);
-  if (UNLIKELY(interval != 0))
-    return malloc_sampled(h, size, size_class, interval);
-  block *b = LIKELY(h != NULL) ? heap_take_block(h, size_class) : NULL;
-  if (UNLIKELY(!b))
-    return malloc_reclaiming(h, size_class);
-  thread_leave(h);
-  return hand_out(b);
+  if (UNLIKELY(!h))
+    return malloc_reclaiming(NULL, size_class);
+  if (UNLIKELY(!budget_is_ahead(h, size_class)))
+    return malloc_questioned(h, size, size_class);
+  return malloc_unseen(h, size_class);
 }
 
 internal NOINLINE void *malloc_slow(size_t size) {

@@ -141,7 +141,7 @@ static uint64_t large_due(size_t size) {
   if (!h)
     return 0;
   thread_touch(h);
-  uint64_t interval = budget_due(h, BUDGET_LARGE, size);
+  uint64_t interval = budget_due_large(h, size);
   thread_touched(h);
   return interval;
 }

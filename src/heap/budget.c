@@ -63,11 +63,21 @@ static uint64_t drawn(heap_budget *b, uint64_t interval) {
   return (uint64_t)(minus_log(u) * (double)interval);
 }
 
+static uint32_t *left_of(heap *h, unsigned class) {
+  budget_class *c = h->budget ? &h->budget->of[class] : NULL;
+  return c && c->held ? &c->left : &h->left[class];
+}
+
 /* Of equal blocks whole ones are counted. */
-static void draw(heap_budget *b, unsigned class) {
+static void draw(heap *h, unsigned class) {
+  heap_budget *b = h->budget;
   budget_class *c = &b->of[class];
-  c->drawn_for = b->asked << c->doublings;
-  c->left = drawn(b, c->drawn_for) / (class == BUDGET_LARGE ? 1 : class_size(class));
+  c->drawn_for = h->asked << c->doublings;
+  uint64_t bytes = drawn(b, c->drawn_for);
+  if (class == BUDGET_LARGE)
+    b->large_left = bytes;
+  else
+    *left_of(h, class) = (uint32_t)min_size(bytes / class_size(class), UINT32_MAX);
 }
 
 /* In a slow path: takes a lock. */
@@ -85,14 +95,14 @@ static void note_widest(uint64_t interval) {
 
 /* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
  * known already that the next block will be looked at. */
-static void draw_anew(heap_budget *b, unsigned class, unsigned doublings) {
-  budget_class *c = &b->of[class];
+static void draw_anew(heap *h, unsigned class, unsigned doublings) {
+  budget_class *c = &h->budget->of[class];
   if (c->doublings == doublings)
     return;
   c->doublings = (uint8_t)doublings;
-  note_widest(b->asked << doublings);
+  note_widest(h->asked << doublings);
   if (!c->held)
-    draw(b, class);
+    draw(h, class);
 }
 
 static void forget_seen(heap_budget *b) {
@@ -102,23 +112,30 @@ static void forget_seen(heap_budget *b) {
 }
 
 /* Another interval was asked for. */
-static COLD NOINLINE void budget_begin(heap_budget *b, uint64_t asked) {
-  b->asked = asked;
+static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
+  heap_budget *b = h->budget;
+  h->asked = asked;
   b->saved = SAVED_FIRST;
   b->paced = os_now_ns();
   forget_seen(b);
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
     b->of[c].doublings = 0;
     if (asked)
-      draw(b, c);
+      draw(h, c);
+    else if (c != BUDGET_LARGE)
+      *left_of(h, c) = UINT32_MAX;
   }
 }
 
-static ALWAYS_INLINE bool budget_is_on(heap_budget *b) {
+/* NULL: nobody looks, or there is no memory. */
+static heap_budget *budget_now(heap *h) {
   uint64_t asked = load_relaxed(&budget_interval);
-  if (UNLIKELY(b->asked != asked))
-    budget_begin(b, asked);
-  return asked != 0;
+  if (UNLIKELY(h->asked != asked)) {
+    if (!h->budget && !budget_make(h))
+      return NULL;
+    budget_begin(h, asked);
+  }
+  return asked ? h->budget : NULL;
 }
 
 static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
@@ -130,7 +147,8 @@ static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
 
 /* Of the classes that were looked at most, until all looks are as many as were earned: so a place that allocates
  * much and keeps nothing doesn't hide those that keep what they take, unless they share a class. */
-static void widen(heap_budget *b, uint64_t earned) {
+static void widen(heap *h, uint64_t earned) {
+  const heap_budget *b = h->budget;
   uint32_t most = PACED_LOOKS;
   while (most && looks_up_to(b, most) > earned)
     most /= 2;
@@ -138,22 +156,24 @@ static void widen(heap_budget *b, uint64_t earned) {
     unsigned doublings = b->of[c].doublings;
     for (uint32_t seen = b->of[c].seen; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
       doublings++;
-    draw_anew(b, c, doublings);
+    draw_anew(h, c, doublings);
   }
 }
 
 /* So many looks would not be rare. */
-static void narrow(heap_budget *b, uint64_t wanted) {
+static void narrow(heap *h, uint64_t wanted) {
+  const heap_budget *b = h->budget;
   unsigned halvings = 0;
   for (uint64_t looks = b->looks; looks < wanted && halvings < DOUBLINGS_MOST; looks *= 2)
     halvings++;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    draw_anew(b, c, b->of[c].doublings > halvings ? b->of[c].doublings - halvings : 0);
+    draw_anew(h, c, b->of[c].doublings > halvings ? b->of[c].doublings - halvings : 0);
 }
 
 /* After each look. */
-static void keep_pace(heap_budget *b, unsigned class) {
-  if (b->asked < BUDGET_INTERVAL)
+static void keep_pace(heap *h, unsigned class) {
+  heap_budget *b = h->budget;
+  if (h->asked < BUDGET_INTERVAL)
     return;
   uint64_t now = os_now_ns(), passed = now - b->paced;
   b->looks++;
@@ -163,55 +183,73 @@ static void keep_pace(heap_budget *b, unsigned class) {
   uint64_t earned = passed / NS_A_LOOK, may = b->saved + earned;
   b->saved = (uint32_t)min_size(may - min_size(may, b->looks), SAVED_MOST);
   if (b->saved)
-    narrow(b, passed / NS_RARE);
+    narrow(h, passed / NS_RARE);
   else
-    widen(b, earned);
+    widen(h, earned);
   forget_seen(b);
   b->paced = now;
 }
 
-static NOINLINE uint64_t budget_spent(heap_budget *b, unsigned class) {
-  uint64_t interval = b->of[class].drawn_for;
-  draw(b, class);
-  keep_pace(b, class);
+static uint64_t budget_spent(heap *h, unsigned class) {
+  uint64_t interval = h->budget->of[class].drawn_for;
+  keep_pace(h, class);
+  draw(h, class);
   return interval;
 }
 
-internal NOINLINE uint64_t budget_due_rarely(heap *h, unsigned class, size_t units) {
-  heap_budget *b = LIKELY(h->budget != NULL) ? h->budget : budget_make(h);
-  if (UNLIKELY(!b || b->quiet) || !budget_is_on(b))
+internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
+  const heap_budget *b = budget_now(h);
+  uint32_t *left = left_of(h, class);
+  if (*left)
     return 0;
-  if (b->of[class].left < units)
-    return budget_spent(b, class);
-  b->of[class].left -= units;
+  if (b && !b->quiet)
+    return budget_spent(h, class);
+  if (b)
+    draw(h, class);
+  else
+    *left = UINT32_MAX;
+  *left += *left < UINT32_MAX; /* what is given out unseen now is not charged */
   return 0;
 }
 
-internal bool budget_covers(heap *h, unsigned class, uint32_t count) {
-  heap_budget *b = h->budget;
-  if (!b)
-    return false;
-  if (!budget_is_on(b))
-    return true;
-  if (b->of[class].left < count)
-    return false;
-  b->of[class].left -= count;
-  return true;
+internal NOINLINE uint64_t budget_due_large(heap *h, size_t bytes) {
+  heap_budget *b = budget_now(h);
+  if (!b || b->quiet)
+    return 0;
+  if (b->large_left < bytes)
+    return budget_spent(h, BUDGET_LARGE);
+  b->large_left -= bytes;
+  return 0;
 }
 
-internal NOINLINE block *budget_ration_some(heap *h, unsigned class, block *list, uint32_t count) {
-  heap_budget *b = h->budget;
-  budget_class *c = &b->of[class];
-  if (!budget_is_on(b))
-    return list;
-  uint32_t fit = (uint32_t)min_size(c->left, count);
-  block **end = &list;
-  for (uint32_t i = 0; i < fit; i++)
+internal NOINLINE void budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
+  heap_budget *b = budget_now(h);
+  if (!b)
+    h->left[class] = UINT32_MAX;
+  uint32_t fit = (uint32_t)min_size(max_size(h->left[class], 1), count);
+  block **end = &list->next;
+  for (uint32_t i = 1; i < fit; i++)
     end = &(*end)->next;
-  c->held = *end;
-  c->held_count = count - fit;
-  c->left -= fit;
-  *end = NULL;
+  h->left[class] -= (uint32_t)min_size(h->left[class], fit);
+  if (fit < count) {
+    budget_class *c = &b->of[class];
+    c->held = *end;
+    c->held_count = count - fit;
+    c->left = 0;
+    *end = NULL;
+  }
+  h->hot.hand[class] = list->next;
+}
+
+internal NOINLINE block *budget_release(heap *h, unsigned class, uint32_t *count) {
+  budget_class *c = h->budget ? &h->budget->of[class] : NULL;
+  block *list = c ? c->held : NULL;
+  if (list) {
+    *count = c->held_count;
+    h->left[class] = c->left;
+    c->held = NULL;
+    c->held_count = 0;
+  }
   return list;
 }
 

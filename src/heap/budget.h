@@ -16,7 +16,12 @@
  * asks for it wants to see so much.
  *
  *     blocks held are in need, like those in the hand
- *     the blocks of the hand have been charged to left[class]
+ *     the blocks of the hand have been charged to heap.left[class]
+ *     a class that holds blocks has heap.left[class] 0, and what is left in budget_class
+ *     a heap that is looked at (heap.asked is not 0) has a budget
+ *
+ * heap.left is charged whether somebody looks or not, and is as large as it can be where nobody does: so a refill
+ * costs the same, and asks one question for both.
  *
  * Threads: a budget belongs to its heap; budget_interval may change at any time.
  */
@@ -28,61 +33,50 @@
 enum { BUDGET_LARGE = CLASS_COUNT, BUDGET_COUNT }; /* large blocks have one in common */
 enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_LOOKS_A_MS = 4 };
 
-/* What a refill looks at lies together: memory that is not in the first cache costs more than the instructions. */
 typedef struct budget_class {
-  uint64_t left;      /* blocks of the class, or bytes of large ones, before the next look */
-  uint64_t drawn_for; /* the interval that this was drawn for */
+  uint64_t drawn_for; /* the interval that the countdown was drawn for */
   block *held;
   uint32_t held_count;
+  uint32_t left; /* while blocks are held: heap.left of later */
   uint8_t seen;      /* of `looks` those at this class */
   uint8_t doublings; /* of its interval, to keep the pace */
 } budget_class;
 
 typedef struct heap_budget {
-  uint64_t asked;    /* budget_interval, when `left` was drawn */
   uint64_t random;
+  uint64_t large_left; /* bytes before the next look at a large block */
   uint64_t paced; /* ns; since when `looks` are counted */
   uint32_t looks, saved; /* saved: so many more it may have */
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
   budget_class of[BUDGET_COUNT];
 } heap_budget;
 
-/* The same where it is not as usual. */
-internal uint64_t budget_due_rarely(heap *h, unsigned class, size_t units);
-/* Is an allocation of so many blocks of a class, or of so many bytes (BUDGET_LARGE), to be looked at? The interval
- * that this was drawn for; 0: no, and it is charged. */
-static ALWAYS_INLINE uint64_t budget_due(heap *h, unsigned class, size_t units) {
-  heap_budget *b = h->budget;
-  if (UNLIKELY(!b || b->quiet || b->asked != load_relaxed(&budget_interval) || b->of[class].left < units))
-    return budget_due_rarely(h, class, units);
-  b->of[class].left -= units;
-  return 0;
+/* Is the next block of a class to be looked at? The interval that this was drawn for; 0: no. */
+internal uint64_t budget_due(heap *h, unsigned class);
+/* The usual answer, without asking: no. */
+static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) {
+  return h->asked == load_relaxed(&budget_interval) && h->left[class] != 0;
 }
+/* The same of a large block of so many bytes, while somebody looks; 0: no, and it is charged. */
+internal uint64_t budget_due_large(heap *h, size_t bytes);
 /* The probability of that. */
 internal double budget_probability(size_t size, uint64_t interval);
 /* Heaps are looked at from now on; 0: no more. And the widest interval of those that were since. */
 internal void budget_start(uint64_t interval);
 internal uint64_t budget_widest(void);
-/* Of a list of `count` blocks the part that the hand may have now; charges it. */
-internal block *budget_ration_some(heap *h, unsigned class, block *list, uint32_t count);
-static ALWAYS_INLINE block *budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
-  uint64_t *left = &h->budget->of[class].left;
-  if (UNLIKELY(*left < count))
-    return budget_ration_some(h, class, list, count);
-  *left -= count; /* of a countdown from before the interval was changed, too: it will be drawn anew */
-  return list;
+/* Charges blocks that go into the hand; false: one of them may have to be looked at. */
+static ALWAYS_INLINE bool budget_covers(heap *h, unsigned class, uint32_t count) {
+  uint32_t left = h->left[class];
+  if (UNLIKELY(left < count))
+    return false;
+  h->left[class] = left - count; /* of a countdown from before the interval was changed, too: it will be drawn anew */
+  return true;
 }
+/* The same of a list that isn't covered: the first is given out, the hand gets as many of the others as it may have, and
+ * the rest is held. Nothing is held yet. */
+internal void budget_ration(heap *h, unsigned class, block *list, uint32_t count);
 /* What was held, and how many; NULL: nothing. */
-static inline block *budget_release(heap *h, unsigned class, uint32_t *count) {
-  budget_class *c = &h->budget->of[class];
-  block *list = c->held;
-  if (UNLIKELY(list != NULL)) {
-    *count = c->held_count;
-    c->held = NULL;
-    c->held_count = 0;
-  }
-  return list;
-}
+internal block *budget_release(heap *h, unsigned class, uint32_t *count);
 /* The heap's thread was cut off by fork, perhaps while an observer was at work. */
 internal void budget_fork_child(heap *h);
 

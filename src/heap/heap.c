@@ -254,11 +254,12 @@ static void slab_wakes(heap *h, slab *s) {
 }
 
 internal bool heap_hand_back_observed(heap *h, slab *s) {
-  block **hand = UNLIKELY(load_relaxed(&budget_interval) != 0) ? heap_hand_to_back(h, s) : NULL;
+  uint64_t interval = load_relaxed(&budget_interval);
+  block **hand = UNLIKELY(interval != 0) ? heap_hand_to_back(h, s) : NULL;
   if (LIKELY(!hand))
     return false;
   uint32_t count = s->free->next ? heap_hand_back_count(s) : 1;
-  return count && budget_covers(h, s->size_class, count) &&
+  return count && h->asked == interval && budget_covers(h, s->size_class, count) &&
          heap_hand_back_some(hand, s, s->free, count);
 }
 
@@ -471,16 +472,25 @@ static block *refill_from_slabs(heap *h, unsigned size_class, uint32_t *count) {
   return list;
 }
 
+/* Of a list of count blocks the first, and the others to the hand. */
+static ALWAYS_INLINE block *deal(heap *h, unsigned size_class, block *list, uint32_t count) {
+  if (LIKELY(budget_covers(h, size_class, count)))
+    h->hot.hand[size_class] = list->next;
+  else
+    budget_ration(h, size_class, list, count);
+  return list;
+}
+
 internal block *heap_refill(heap *h, unsigned size_class) {
   uint32_t count;
-  block *list = UNLIKELY(h->budget != NULL) ? budget_release(h, size_class, &count) : NULL;
-  if (LIKELY(!list))
-    list = refill_from_slabs(h, size_class, &count);
-  if (UNLIKELY(!list))
-    return NULL;
-  h->hot.hand[size_class] =
-      LIKELY(!h->budget) ? list->next : budget_ration(h, size_class, list->next, count - 1);
-  return list;
+  block *list = refill_from_slabs(h, size_class, &count);
+  return LIKELY(list != NULL) ? deal(h, size_class, list, count) : NULL;
+}
+
+internal NOINLINE block *heap_refill_held(heap *h, unsigned size_class) {
+  uint32_t count;
+  block *list = budget_release(h, size_class, &count);
+  return list ? deal(h, size_class, list, count) : heap_refill(h, size_class);
 }
 
 /* ---- Upkeep ---- */
@@ -541,8 +551,7 @@ internal void heap_flush(heap *h) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     uint32_t count;
     flush_list(h, heap_hand_off(h, c));
-    if (UNLIKELY(h->budget != NULL))
-      flush_list(h, budget_release(h, c, &count));
+    flush_list(h, budget_release(h, c, &count));
   }
 }
 
@@ -581,8 +590,7 @@ internal void heap_forget_all(heap *h) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     h->hot.hand[c] = NULL;
     h->full[c] = 0;
-    if (UNLIKELY(h->budget != NULL))
-      budget_release(h, c, &count);
+    budget_release(h, c, &count);
     store_relaxed(&h->spare[c], NULL);
   }
   store_relaxed(&h->spared, 0);

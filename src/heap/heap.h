@@ -89,7 +89,10 @@ typedef struct heap {
   uint32_t collected; /* slabs, since the last upkeep: see spare_keep_wanted */
   uint32_t misses; /* slabs made since a spare was last used: its time may be over */
   uint32_t full[CLASS_COUNT]; /* slices of slabs that are parked or queued; fork may leave it wrong */
+  /* See budget.h. */
   struct heap_budget *budget; /* NULL until somebody looks at allocations */
+  uint64_t asked; /* budget_interval, when `left` was drawn */
+  uint32_t left[CLASS_COUNT]; /* blocks that may go into the hand before the next question */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
   struct heap *parked; /* next parked limb */
@@ -144,12 +147,14 @@ static inline account *heap_account_of(const slab *s) {
 /* Fills the hand of the class, which is empty, and returns its first block; NULL:
  * out of memory, or of what the account allows (refused). */
 internal block *heap_refill(heap *h, unsigned size_class);
-/* The same where the hand may have blocks: of a heap that was just joined, filled while
+/* The same where blocks may be held: `left` is 0 then. */
+internal block *heap_refill_held(heap *h, unsigned size_class);
+/* The same where the hand may have blocks, too: of a heap that was just joined, filled while
  * joining or left by a thread that fork cut off. */
 static inline block *heap_take_block(heap *h, unsigned size_class) {
   block *b = h->hot.hand[size_class];
   if (!b)
-    return heap_refill(h, size_class);
+    return LIKELY(h->left[size_class] != 0) ? heap_refill(h, size_class) : heap_refill_held(h, size_class);
   h->hot.hand[size_class] = b->next;
   return b;
 }
@@ -179,8 +184,6 @@ static inline block *heap_hand_off(heap *h, unsigned size_class) {
 }
 /* Bytes between two looks at allocations on average; 0: nobody looks. See budget.h. */
 internal_data atomic_u64 budget_interval;
-/* Charges blocks that go into the hand; false: one of them is to be looked at. */
-internal bool budget_covers(heap *h, unsigned size_class, uint32_t count);
 
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and

@@ -38,12 +38,31 @@ static void probability_is_exact(void **state) {
   assert_true(budget_probability(1, 1) == 1);
 }
 
+/* A refill of one block. Looked at: the interval. */
+static uint64_t give_one(unsigned class) {
+  uint64_t interval = budget_due(h, class);
+  if (!interval)
+    assert_true(budget_covers(h, class, 1));
+  return interval;
+}
+
 /* Blocks of the class that are given out until one is due. */
 static size_t until_due(unsigned class) {
   size_t n = 0;
-  while (!budget_due(h, class, 1))
+  while (!give_one(class))
     n++;
   return n;
+}
+
+/* At once, as if all before it had been given out. */
+static uint64_t look(unsigned class) {
+  h->left[class] = 0;
+  return budget_due(h, class);
+}
+
+static uint32_t left_now(unsigned class) {
+  const budget_class *c = h->budget ? &h->budget->of[class] : NULL;
+  return c && c->held ? c->left : h->left[class];
 }
 
 static void looks_come_by_chance(void **state) {
@@ -66,7 +85,7 @@ static void interval_1_looks_at_all(void **state) {
   store_relaxed(&budget_interval, 1);
   for (unsigned c = 0; c < CLASS_COUNT; c++)
     for (int i = 0; i < 100; i++)
-      assert_true(budget_due(h, c, 1));
+      assert_true(give_one(c));
 }
 
 static unsigned length_of(const block *b) {
@@ -84,26 +103,33 @@ static void hands_hold_what_is_paid_for(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 4096);
   for (int i = 0; i < TAKEN; i++) {
-    if (!h->hot.hand[CLASS] && budget_due(h, CLASS, 1))
+    bool refill = !h->hot.hand[CLASS];
+    if (refill && budget_due(h, CLASS)) { /* which is no block of the heap then */
       looks++;
-    uint64_t left = h->budget ? h->budget->of[CLASS].left : 0;
+      continue;
+    }
+    uint32_t left = left_now(CLASS);
     taken[i] = heap_take_block(h, CLASS);
     assert_non_null(taken[i]);
-    if (h->budget->of[CLASS].left != left) /* it was a refill */
-      assert_int_equal(left - h->budget->of[CLASS].left, length_of(h->hot.hand[CLASS]));
+    if (refill) {
+      unsigned given = 1 + length_of(h->hot.hand[CLASS]);
+      assert_true(given <= left);
+      assert_int_equal(left - left_now(CLASS), given);
+    }
     assert_int_equal(length_of(h->budget->of[CLASS].held), h->budget->of[CLASS].held_count);
   }
   double expected = TAKEN * -expm1(-(double)class_size(CLASS) / 4096);
   assert_true(fabs(looks - expected) < 6 * sqrt(expected));
   for (int i = 0; i < TAKEN; i++)
-    heap_free_own(h, map_entry_descriptor(map_get(taken[i])), taken[i]);
+    if (taken[i])
+      heap_free_own(h, map_entry_descriptor(map_get(taken[i])), taken[i]);
 }
 
 static void flush_takes_what_is_held(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 2000);
   for (unsigned c = 0; c < 20; c++) {
-    budget_due(h, c, 1);
+    budget_due(h, c);
     block *b = heap_take_block(h, c);
     assert_non_null(b);
     heap_free_own(h, map_entry_descriptor(map_get(b)), b);
@@ -115,26 +141,26 @@ static void flush_takes_what_is_held(void **state) {
   }
 }
 
-static uint64_t interval_now(unsigned class) { return h->budget->asked << h->budget->of[class].doublings; }
+static uint64_t interval_now(unsigned class) { return h->asked << h->budget->of[class].doublings; }
 
-/* Whoever takes so many blocks at once has a look each time, and 4 looks a millisecond are a thousandth of what this loop does. */
+/* A look each time, and 4 looks a millisecond are a thousandth of what this loop does. */
 static void looks_keep_a_pace(void **state) {
   (void)state;
   budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3, 1);
+  budget_due(h, 3);
   assert_int_equal(interval_now(3), BUDGET_INTERVAL);
   while (interval_now(3) < 16 * BUDGET_INTERVAL)
-    budget_due(h, 3, 4 * interval_now(3));
+    look(3);
   assert_int_equal(budget_widest(), interval_now(3));
   while (interval_now(3) > BUDGET_INTERVAL) { /* looks have become rare */
     os_sleep_ms(100);
-    while (!budget_due(h, 3, 64 * BUDGET_INTERVAL))
-      ;
+    look(3);
   }
   assert_true(budget_widest() >= 16 * BUDGET_INTERVAL);
   budget_start(4096);
+  budget_due(h, 3);
   for (int i = 0; i < 10000; i++)
-    assert_int_equal(budget_due(h, 3, 1 << 20), 4096);
+    assert_int_equal(look(3), 4096);
   assert_int_equal(budget_widest(), 4096);
 }
 
@@ -143,11 +169,11 @@ static void few_looks_at_the_start(void **state) {
   enum { FIRST = 256, JUDGED = 64 };
   (void)state;
   budget_start(0);
-  budget_due(h, 3, 1);
+  budget_due(h, 3);
   budget_start(BUDGET_INTERVAL);
   uint64_t start = os_now_ns(), looks = 0;
   while (!h->budget->of[3].doublings)
-    looks += budget_due(h, 3, 64 * BUDGET_INTERVAL) != 0;
+    looks += look(3) != 0;
   uint64_t earned = (os_now_ns() - start) * BUDGET_LOOKS_A_MS / 1000000;
   assert_in_range(looks, FIRST, FIRST + JUDGED + earned + 1);
 }
@@ -157,13 +183,12 @@ static void the_pace_is_kept_where_it_is_lost(void **state) {
   enum { BUSY = 3, QUIET = 5, SELDOM_TIMES = 100 };
   (void)state;
   budget_start(0);
-  budget_due(h, BUSY, 1);
+  budget_due(h, BUSY);
   budget_start(BUDGET_INTERVAL);
   do {
     for (int i = 0; i < SELDOM_TIMES; i++)
-      budget_due(h, BUSY, 64 * BUDGET_INTERVAL);
-    while (!budget_due(h, QUIET, BUDGET_INTERVAL))
-      ;
+      look(BUSY);
+    look(QUIET);
   } while (interval_now(BUSY) < 16 * BUDGET_INTERVAL);
   assert_in_range(interval_now(QUIET), BUDGET_INTERVAL, interval_now(BUSY) / 4);
 }
@@ -171,12 +196,11 @@ static void the_pace_is_kept_where_it_is_lost(void **state) {
 static void looks_are_saved(void **state) {
   (void)state;
   budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3, 1);
+  budget_due(h, 3);
   for (int i = 0; i < 2; i++) {
     uint32_t before = h->budget->saved;
     os_sleep_ms(200);
-    while (!budget_due(h, 3, 64 * BUDGET_INTERVAL))
-      ;
+    look(3);
     assert_true(h->budget->saved >= before + 200 * BUDGET_LOOKS_A_MS - 64);
   }
 }
@@ -190,7 +214,7 @@ static void sums_are_right_at_any_pace(void **state) {
   assert_int_equal(class_size(class), SIZE);
   budget_start(BUDGET_INTERVAL);
   for (int i = 0; i < BLOCKS; i++) {
-    uint64_t interval = budget_due(h, class, 1);
+    uint64_t interval = give_one(class);
     if (interval) {
       double objects = 1 / budget_probability(SIZE, interval);
       sum += objects, variance += objects * (objects - 1);
@@ -200,13 +224,34 @@ static void sums_are_right_at_any_pace(void **state) {
   assert_true(fabs(sum - BLOCKS) < 6 * sqrt(variance));
 }
 
+/* What an observer allocates itself is given out unseen, also where the countdown stops, which says nothing about
+ * what the program takes after it. */
+static void observers_are_not_looked_at(void **state) {
+  enum { LOOKS = 2000, INTERVAL = 5000 };
+  double sum = 0, p = -expm1(-(double)class_size(3) / INTERVAL);
+  (void)state;
+  store_relaxed(&budget_interval, INTERVAL);
+  budget_due(h, 3);
+  for (int i = 0; i < LOOKS; i++) {
+    h->budget->quiet = true;
+    h->left[3] = 0;
+    for (int own = 0; own < 100; own++) {
+      assert_false(budget_due(h, 3));
+      (void)budget_covers(h, 3, 1);
+    }
+    h->budget->quiet = false;
+    sum += (double)until_due(3);
+  }
+  assert_true(fabs(sum / LOOKS - (1 - p) / p) < 5 * sqrt((1 - p) / LOOKS) / p);
+}
+
 static void nobody_looks_any_more(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 100);
   assert_true(until_due(3) < 1000);
   store_relaxed(&budget_interval, 0);
   for (int i = 0; i < 1000; i++)
-    assert_false(budget_due(h, 3, 1));
+    assert_false(budget_due(h, 3));
   assert_true(budget_covers(h, 3, UINT32_MAX));
 }
 
@@ -222,6 +267,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(the_pace_is_kept_where_it_is_lost, begin, end),
       cmocka_unit_test_setup_teardown(looks_are_saved, begin, end),
       cmocka_unit_test_setup_teardown(sums_are_right_at_any_pace, begin, end),
+      cmocka_unit_test_setup_teardown(observers_are_not_looked_at, begin, end),
       cmocka_unit_test_setup_teardown(nobody_looks_any_more, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

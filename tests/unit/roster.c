@@ -411,7 +411,9 @@ static void what_a_child_finds(void **state) {
   halfway_block = take(halfway, c);
   void *own = take(mine, c);
   busy->busy = true;
-  budget_due(halfway, c, 1);
+  budget_start(BUDGET_INTERVAL);
+  budget_due(halfway, c);
+  budget_start(0);
   assert_non_null(halfway->budget);
   halfway->budget->quiet = true; /* inside an observer */
   slab *s = slab_of(halfway_block); /* linked, not counted */
