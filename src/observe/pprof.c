@@ -201,6 +201,7 @@ static bool locations_grow(encoding *e, buffer *by_hash) {
     return false;
   e->locations = (location *)(void *)by_hash->at;
   e->location_room = room;
+  os_populate(e->locations, room * sizeof *e->locations);
   number_locations(e);
   return true;
 }

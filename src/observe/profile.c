@@ -20,7 +20,7 @@
 #include "pages/meta.h"
 #include "pages/supply.h"
 
-enum { SITE_BINS = 1 << 14, RECORDS_LEAST = 1 << 10, FEW = 10, SITES_AT_ONCE = 64 };
+enum { SITE_BINS = 1 << 12, RECORDS_LEAST = 1 << 10, FEW = 10, SITES_AT_ONCE = 64 };
 
 /* Call sites; a tenth more without names of threads. */
 enum { SITES_MOST = 1 << 16, SITES_WITHOUT_THREAD = SITES_MOST / 10 };
@@ -88,6 +88,7 @@ static bool records_grow(void) {
   profile_record *made = os_map(ROUND_UP(room * sizeof *made, os_page()), os_page());
   if (!made)
     return profiler.live + 1 < before;
+  os_populate(made, room * sizeof *made); /* else each page is two faults: it is read first */
   profiler.records = made;
   profiler.room = room;
   for (size_t i = 0; i < before; i++)
@@ -353,6 +354,8 @@ static const sample_observer heap_profiler = {observe_taken, observe_freed, obse
 static bool profiler_prepare(void) {
   if (!profiler.bins) {
     profiler.bins = os_map(SITE_BINS * sizeof *profiler.bins, os_page());
+    if (profiler.bins)
+      os_populate(profiler.bins, SITE_BINS * sizeof *profiler.bins);
     profiler.all.started = os_now_ns();
     profiler.all.started_wall = os_wall_ns();
   }

@@ -306,6 +306,11 @@ static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool e
                                       uint64_t key) {
   const unwind_object tables = {(const uint8_t *)o->start, (const uint8_t *)o->end, o->header};
   rule_word r = {.rule = unwind_rule_of(&tables, ip, exact)};
+  static atomic_u32 resident;
+  if (UNLIKELY(!load_relaxed(&resident))) {
+    store_relaxed(&resident, 1);
+    os_populate(kept_rules, sizeof kept_rules);
+  }
   if (o->stamp) {
     store_relaxed(&place->rule, r.word);
     store_relaxed(&place->check, check_of(r.word, key));

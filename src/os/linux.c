@@ -121,7 +121,10 @@ internal bool os_purge(void *p, size_t size) {
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-internal void os_populate(void *p, size_t size) { advise(p, size, MADV_POPULATE_WRITE); }
+internal void os_populate(void *p, size_t size) {
+  size_t before = (uintptr_t)p % os_page();
+  advise((char *)p - before, ROUND_UP(before + size, os_page()), MADV_POPULATE_WRITE);
+}
 
 internal int os_lock_memory(void *p, size_t size, bool lock) {
   int saved = errno;

@@ -45,7 +45,7 @@ internal bool os_grow_in_place(void *p, size_t old_size, size_t new_size);
 /* Moves a mapping to a target that os_reserve gave (replaced); sizes as above.
  * False: refused, nothing changed. */
 internal bool os_move(void *p, size_t old_size, void *target, size_t new_size);
-/* Makes memory resident without changing it, as far as the system knows how and lets us;
+/* Makes the pages of memory resident without changing it, as far as the system knows how and lets us;
  * what can't be written to stays as it is. */
 internal void os_populate(void *p, size_t size);
 /* Keeps resident memory resident, or no longer. 0 or an errno value. */
