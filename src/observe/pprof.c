@@ -91,7 +91,7 @@ static void put_message(buffer *b, unsigned field, buffer *message) {
 
 /* ---- One encoding ---- */
 
-enum { NAMES = 64, MAPPINGS_MOST = 4096, LOCATIONS_LEAST = 4096 };
+enum { NAMES = 64, MAPPINGS_MOST = 4096, LOCATIONS_LEAST = 1024 };
 
 typedef struct mapped_file {
   uintptr_t start, end, offset;

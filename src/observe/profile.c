@@ -20,7 +20,7 @@
 #include "pages/meta.h"
 #include "pages/supply.h"
 
-enum { SITE_BINS = 1 << 12, RECORDS_LEAST = 1 << 10, FEW = 10, SITES_AT_ONCE = 64 };
+enum { SITE_BINS = 1 << 12, RECORDS_LEAST = 1 << 8, FEW = 10, SITES_AT_ONCE = 64 };
 
 /* Call sites; a tenth more without names of threads. */
 enum { SITES_MOST = 1 << 16, SITES_WITHOUT_THREAD = SITES_MOST / 10 };
