@@ -201,7 +201,7 @@ static bool locations_grow(encoding *e, buffer *by_hash) {
     return false;
   e->locations = (location *)(void *)by_hash->at;
   e->location_room = room;
-  os_populate(e->locations, room * sizeof *e->locations);
+  os_populate(e->locations, room * sizeof *e->locations); /* each is read before it is written */
   number_locations(e);
   return true;
 }

@@ -309,7 +309,7 @@ static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool e
   static atomic_u32 resident;
   if (UNLIKELY(!load_relaxed(&resident))) {
     store_relaxed(&resident, 1);
-    os_populate(kept_rules, sizeof kept_rules);
+    os_populate(kept_rules, sizeof kept_rules); /* else each page is two faults: a place is read first */
   }
   if (o->stamp) {
     store_relaxed(&place->rule, r.word);
