@@ -287,14 +287,22 @@ static NOINLINE bool object_of(code_object *o, uintptr_t address) {
 
 /* Each has its place by its key; others with the same place replace it. Both words are
  * written and read one by one, without a lock, also by signal handlers: what does not belong
- * together does not give the key. */
-enum { RULES_BITS = 14 };
+ * together does not give the key. The table doubles when half as many were kept as it has places,
+ * again and again the same ones if they replace each other: those that then have another place
+ * are made once more. */
+enum { RULES_LEAST = 1 << 10, RULES_MOST = 1 << 14 };
 static SELDOM struct kept_rule {
   atomic_u64 check; /* check_of its rule and key; never that of nothing, whose key would be 0 */
   atomic_u64 rule;
-} kept_rules[1 << RULES_BITS];
+} kept_rules[RULES_MOST];
+static atomic_u32 rules_mask; /* the places in use less one; none yet: 0 */
+static atomic_u32 rules_kept;
 
 static inline uint64_t check_of(uint64_t rule, uint64_t key) { return rule * 0x9e3779b97f4a7c15 ^ key; }
+
+static inline struct kept_rule *rule_place(uint64_t key) {
+  return &kept_rules[key * 0x9e3779b97f4a7c15 >> 40 & load_relaxed(&rules_mask)];
+}
 
 typedef union rule_word {
   unwind_rule rule;
@@ -302,28 +310,37 @@ typedef union rule_word {
 } rule_word;
 _Static_assert(sizeof(rule_word) == sizeof(uint64_t), "a rule is one word");
 
-static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool exact, struct kept_rule *place,
-                                      uint64_t key) {
+/* By several threads at once: one of them. Made resident, since else each page would be two faults: a place
+ * is read before it is written. */
+static void rules_grow(void) {
+  uint32_t mask = load_relaxed(&rules_mask), begin = mask ? mask + 1 : 0, room = mask ? 2 * begin : RULES_LEAST;
+  os_populate(&kept_rules[begin], (room - begin) * sizeof *kept_rules);
+  cas_acq_rel(&rules_mask, &mask, room - 1);
+}
+
+static void keep_rule(uint64_t key, uint64_t rule) {
+  uint32_t mask = load_relaxed(&rules_mask);
+  if (UNLIKELY(add_relaxed(&rules_kept, 1) >= mask / 2) && mask < RULES_MOST - 1)
+    rules_grow();
+  struct kept_rule *place = rule_place(key);
+  store_relaxed(&place->rule, rule);
+  store_relaxed(&place->check, check_of(rule, key));
+}
+
+static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool exact, uint64_t key) {
   const unwind_object tables = {(const uint8_t *)o->start, (const uint8_t *)o->end, o->header};
   rule_word r = {.rule = unwind_rule_of(&tables, ip, exact)};
-  static atomic_u32 resident;
-  if (UNLIKELY(!load_relaxed(&resident))) {
-    store_relaxed(&resident, 1);
-    os_populate(kept_rules, sizeof kept_rules); /* else each page is two faults: a place is read first */
-  }
-  if (o->stamp) {
-    store_relaxed(&place->rule, r.word);
-    store_relaxed(&place->check, check_of(r.word, key));
-  }
+  if (o->stamp)
+    keep_rule(key, r.word);
   return r.rule;
 }
 
 static inline unwind_rule rule_at(const code_object *o, uintptr_t ip, uintptr_t exact) {
   uint64_t key = (2 * ip + exact) ^ o->stamp;
-  struct kept_rule *place = &kept_rules[key * 0x9e3779b97f4a7c15 >> (64 - RULES_BITS)];
+  const struct kept_rule *place = rule_place(key);
   rule_word r = {.word = load_relaxed(&place->rule)};
   if (UNLIKELY(load_relaxed(&place->check) != check_of(r.word, key)))
-    return make_rule(o, ip, exact, place, key);
+    return make_rule(o, ip, exact, key);
   return r.rule;
 }
 
