@@ -11,18 +11,26 @@
 #include "api/malloc.h"
 #include "api/thread.h"
 
-/* NULL with errno ENOMEM when there is no memory. */
-static ALWAYS_INLINE void *malloc_fast(size_t size) {
+/* The first block in the hand; NULL: there is none, or the size is above TABLE_MAX. */
+static ALWAYS_INLINE void *malloc_ready(size_t size) {
   if (UNLIKELY(size > TABLE_MAX))
-    return malloc_larger(size);
+    return NULL;
   block **hand = heap_hand_at(thread_hot, class_offset(size));
   block *b = *hand;
   if (UNLIKELY(!b))
-    return malloc_slow(size);
+    return NULL;
   *hand = b->next;
   if (CHECKED)
     checked_take(b);
   return b;
+}
+
+/* NULL with errno ENOMEM when there is no memory. */
+static ALWAYS_INLINE void *malloc_fast(size_t size) {
+  void *p = malloc_ready(size);
+  if (LIKELY(p != NULL))
+    return p;
+  return UNLIKELY(size > TABLE_MAX) ? malloc_larger(size) : malloc_slow(size);
 }
 
 /* A block of the thread's own heap, which has that entry in the page map. */

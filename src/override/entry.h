@@ -11,6 +11,7 @@
 
 #define ENTRY(name) recorded_##name
 #define ENTRY_NEW recorded_new
+#define ENTRY_NEW_READY(size) NULL
 #define ENTRY_NEW_ALIGNED recorded_new_aligned
 #define ENTRY_DELETE recorded_delete
 #define ENTRY_DELETE_SIZED recorded_delete_sized
@@ -23,6 +24,7 @@
 
 #define ENTRY(name) masu_##name
 #define ENTRY_NEW malloc_fast
+#define ENTRY_NEW_READY malloc_ready
 #define ENTRY_NEW_ALIGNED malloc_aligned
 #define ENTRY_DELETE free_fast
 #define ENTRY_DELETE_SIZED(p, align, size) free_fast(p)

@@ -88,9 +88,14 @@ static COLD void *next_new_aligned_nothrow(const char *name, size_t size, size_t
   return next ? next(size, align, nothrow) : NULL;
 }
 
-static ALWAYS_INLINE void *new_or_throw(size_t size) {
+/* Apart, so that a block in the hand needs no stack frame. */
+static NOINLINE void *new_slow(size_t size) {
   void *p = ENTRY_NEW(size);
   return LIKELY(p != NULL) ? p : new_failed(size);
+}
+static ALWAYS_INLINE void *new_or_throw(size_t size) {
+  void *p = ENTRY_NEW_READY(size);
+  return LIKELY(p != NULL) ? p : new_slow(size);
 }
 static void *new_aligned_or_throw(size_t size, size_t align) {
   void *p = ENTRY_NEW_ALIGNED(align, size);
