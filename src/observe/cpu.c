@@ -341,7 +341,6 @@ static void *watch_main(void *unused) {
 static void watch_ensure(void) {
   if (!load_relaxed(&cpu_period) || exchange_acq_rel(&cpu_watched, 1))
     return;
-  helper_ensure(); /* before the other thread is made, whose creation would start it */
   if (!os_thread_start(watch_main))
     store_release(&cpu_watched, 0);
 }

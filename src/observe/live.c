@@ -237,7 +237,6 @@ static void live_ensure(void) {
   if (!option_get(OPTION_live) || os_is_secure() || exchange_acq_rel(&live_running, 1))
     return;
   live_page *page = page_make(&why);
-  helper_ensure(); /* before the other thread is made, whose creation would start it */
   bool busy = thread_lock(LOCK_FORMS);
   live.process = os_process_id();
   store_release(&live.page, page);

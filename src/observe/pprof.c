@@ -108,6 +108,7 @@ typedef struct encoding {
   buffer message, packed; /* in the making: of the profile; in that */
   uint64_t strings;       /* written */
   uint64_t thread_key, heap_key; /* strings */
+  size_t shown;                  /* which of the types */
   struct {
     char name[32];
     uint64_t string;
@@ -375,12 +376,16 @@ static void put_label(encoding *e, uint64_t key, const char *name, size_t most) 
   put_message(&e->message, SAMPLE_LABEL, &e->packed);
 }
 
+static size_t type_shown(const pprof_source *p) {
+  size_t i = 0;
+  while (strcmp(p->types[i].type, p->shown) != 0)
+    i++;
+  return i;
+}
+
 /* The value that is written there. What is shown comes last: speedscope does not find the default. */
-static size_t value_written(const pprof_source *p, size_t n) {
-  size_t shown = 0;
-  while (strcmp(p->types[shown].type, p->shown) != 0)
-    shown++;
-  return n + 1 == p->type_count ? shown : n < shown ? n : n + 1;
+static size_t value_written(const encoding *e, const pprof_source *p, size_t n) {
+  return n + 1 == p->type_count ? e->shown : n + (n >= e->shown);
 }
 
 static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {
@@ -388,7 +393,7 @@ static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s)
     put_varint(&e->packed, location_at(e, s->frame[i])->id);
   put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
   for (size_t i = 0; i < p->type_count; i++)
-    pack(e, s->value[value_written(p, i)]);
+    pack(e, s->value[value_written(e, p, i)]);
   put_message(&e->message, SAMPLE_VALUES, &e->packed);
   put_label(e, e->thread_key, s->thread, PPROF_THREAD);
   if (s->heap && *s->heap)
@@ -410,7 +415,7 @@ static void put_curve(encoding *e, const curve *c) {
 static void put_head(encoding *e, const pprof_source *p) {
   text_string(e, ""); /* string 0 */
   for (size_t i = 0; i < p->type_count; i++)
-    put_type(e, PROFILE_SAMPLE_TYPE, p->types[value_written(p, i)]);
+    put_type(e, PROFILE_SAMPLE_TYPE, p->types[value_written(e, p, i)]);
   if (p->period)
     put_type(e, PROFILE_PERIOD_TYPE, p->period_type);
   put_number(e->out, PROFILE_DEFAULT_TYPE, text_string(e, p->shown));
@@ -425,7 +430,7 @@ static void put_head(encoding *e, const pprof_source *p) {
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {
   buffer maps = {0}, addresses = {0}, by_hash = {0}, files = {0};
-  encoding e = {.out = out};
+  encoding e = {.out = out, .shown = type_shown(p)};
   pprof_read_maps(&maps);
   bool room = !p->stacks->failed && !maps.failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
   e.files = (mapped_file *)(void *)files.at;

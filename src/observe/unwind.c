@@ -406,6 +406,8 @@ static entry_found find_entry(const unwind_object *o, uintptr_t address, const u
   size_t low = 0, high = count;
   while (high - low > 1) {
     size_t middle = (low + high) / 2;
+    __builtin_prefetch(c.at + (low + middle) / 2 * TABLE_ROW); /* the next step's, either way */
+    __builtin_prefetch(c.at + (middle + high) / 2 * TABLE_ROW);
     if (table_number(c.at + middle * TABLE_ROW) <= wanted)
       low = middle;
     else

@@ -517,6 +517,8 @@ static void *own_thread(void *body) {
   return ((void *(*)(void *))body)(NULL);
 }
 
+internal bool os_thread_is_own(void *(*body)(void *)) { return body == own_thread; }
+
 /* With the default attributes if the small stack doesn't do: thread-local storage of
  * the program's libraries comes out of it. */
 static bool start_with_stack(void *(*body)(void *), size_t stack) {
@@ -533,7 +535,7 @@ static bool start_with_stack(void *(*body)(void *), size_t stack) {
 
 internal bool os_thread_start(void *(*body)(void *)) {
   int saved = errno;
-  sigset_t all, before; /* creating a thread may start another of masu's own, in here */
+  sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   signals_before = before;

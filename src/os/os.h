@@ -104,6 +104,8 @@ internal void os_sleep_ms(uint32_t ms);
 /* Starts a detached thread that takes no signals. Calls the C library's thread
  * creation, so never from malloc or free. */
 internal bool os_thread_start(void *(*body)(void *));
+/* Is it for such a thread that the C library's thread creation was called with that body? */
+internal bool os_thread_is_own(void *(*body)(void *));
 /* Calls it in a thread that has no file open, where what it opens is seen by nobody else, and waits; or not at all, where
  * the system has no such threads (Linux before 5.9). One at a time, of a thread that takes no signals: both share
  * what is thread-local. */

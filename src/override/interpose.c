@@ -107,7 +107,7 @@ static void find_next(void) {
 typedef int pthread_create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int thrd_create_t(thrd_t *, thrd_start_t, void *);
 
-/* masu's own threads start after the real call has returned: nothing of the C library is
+/* Of a thread of the program's. masu's own start after the real call has returned: nothing of the C library is
  * locked then. */
 static void thread_made(void) {
   cpu_thread_made();
@@ -119,6 +119,8 @@ PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
   static pthread_create_t *next;
   if (!next)
     *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+  if (os_thread_is_own(body))
+    return next(thread, attributes, body, argument);
   void *recorded = ENTRY_THREAD(&body, &argument, false);
   int failed = next(thread, attributes, body, argument);
   if (!failed)

@@ -213,11 +213,22 @@ def test_a_full_disk_is_said_and_the_program_goes_on(compile_program):
     assert result.stderr.count("\n") == 1 and "No space left on device" in result.stderr
 
 
+def threads(pid):
+    """The folders of a process's threads in /proc, by their names."""
+    return {(t / "comm").read_text().rstrip(): t for t in Path(f"/proc/{pid}/task").iterdir()}
+
+
+def test_a_program_without_threads_gets_one_thread_and_no_helper(masu, start):
+    """A page must not change what the program's memory does."""
+    running = start("--live")
+    stat(masu, running.pid)  # by then masu-live has its name
+    assert set(threads(running.pid)) == {"program", "masu-live"}
+
+
 def test_nobody_looks_nothing_runs(start):
     """The thread sleeps: its number of switches stands still while nobody asks."""
     running = start("--live")
-    tasks = Path(f"/proc/{running.pid}/task")
-    (thread,) = [t for t in tasks.iterdir() if (t / "comm").read_text() == "masu-live\n"]
+    thread = threads(running.pid)["masu-live"]
 
     def switches():
         return re.findall(r"ctxt_switches:\s*(\d+)", (thread / "status").read_text())
