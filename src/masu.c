@@ -8,6 +8,7 @@
 #include "os/bell.c"
 #include "os/linux.c"
 #include "os/linux_cpu.c"
+#include "os/linux_file.c"
 #include "os/linux_sleep.c"
 #include "os/lock.c"
 #include "os/report.c"

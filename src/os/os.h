@@ -203,6 +203,8 @@ internal int os_file_write_new(const char *path, const void *data, size_t size);
 internal int os_file_remove(const char *path);
 /* Copies what can be read to a new file. */
 internal void os_file_copy(const char *from, const char *to);
+/* For the rest of this folder: read(), which a signal doesn't end. */
+internal long os_read_some(int file, void *to, size_t size);
 
 /* ---- Process ---- */
 
