@@ -91,7 +91,7 @@ static ALWAYS_INLINE void *malloc_unseen(heap *h, unsigned size_class) {
 static NOINLINE void *malloc_questioned(heap *h, size_t size, unsigned size_class) {
   uint64_t interval = budget_due(h, size_class);
   unsigned c = sampled_class(size, size_class);
-  block *b = UNLIKELY(interval != 0) ? sampled_take(NULL, c) : NULL;
+  block *b = UNLIKELY(interval != 0) ? sampled_take_own(h, c, interval) : NULL;
   if (LIKELY(!b))
     return malloc_unseen(h, size_class);
   thread_leave(h);
@@ -122,17 +122,7 @@ internal NOINLINE void *malloc_slow(size_t size) {
   return malloc_refilling(size, class_in_table(size));
 }
 
-static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty, uint64_t interval) {
-  void *p = take_large_slow(sampled_room(size), align, dirty);
-  if (p)
-    sampled_large(p, size, interval);
-  return p;
-}
-
-static inline void *take_large(size_t size, size_t align, size_t *dirty) {
-  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? sampled_large_due(size) : 0;
-  if (UNLIKELY(interval != 0))
-    return take_large_sampled(size, align, dirty, interval);
+static ALWAYS_INLINE void *take_large_unseen(size_t size, size_t align, size_t *dirty) {
   *dirty = size;
   if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
     slab *s = front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
@@ -143,6 +133,20 @@ static inline void *take_large(size_t size, size_t align, size_t *dirty) {
     }
   }
   return take_large_slow(size, align, dirty);
+}
+
+static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty, uint64_t interval) {
+  void *p = take_large_unseen(sampled_room(size), align, dirty);
+  if (p)
+    sampled_large(p, size, interval);
+  return p;
+}
+
+static inline void *take_large(size_t size, size_t align, size_t *dirty) {
+  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? sampled_large_due(size) : 0;
+  if (UNLIKELY(interval != 0))
+    return take_large_sampled(size, align, dirty, interval);
+  return take_large_unseen(size, align, dirty);
 }
 
 /* Apart, so that what is ready needs no stack frame. */
@@ -222,7 +226,9 @@ internal void free_entered(heap *h, void *p) {
   slab *s = map_entry_descriptor(e);
   if (map_entry_tag(e) == TAG_SHARED)
     give_large(s);
-  else if (sampled_is(s, map_entry_tag(e)))
+  else if (map_entry_tag(e) == TAG_WATCHED)
+    sampled_free_watched(h, s, p);
+  else if (sampled_owns(s, map_entry_tag(e)))
     sampled_free(s, p);
   else if (!h || map_entry_tag(e) >= TAG_FIRST_LIMB)
     outbox_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
@@ -244,7 +250,9 @@ static NOINLINE void free_apart(map_entry e, slab *s, void *p) {
 }
 
 static NOINLINE void free_large(slab *s) {
-  if (!sampled_large_is(s) && free_to_front(s))
+  if (sampled_large_is(s))
+    sampled_large_free(s);
+  if (free_to_front(s))
     return;
   heap *h = thread_enter_if_joined();
   give_large(s);

@@ -15,7 +15,7 @@ internal void sample_start(const sample_observer *observer, uint64_t interval) {
   budget_start(interval);
 }
 
-internal bool sampled_is(const slab *s, map_tag tag) {
+internal bool sampled_owns(const slab *s, map_tag tag) {
   return tag == load_relaxed(&sampled_tag) ||
          (tag >= TAG_FIRST_LIMB && load_relaxed(&s->owner)->is_sampled);
 }
@@ -72,24 +72,47 @@ internal block *sampled_take(account *a, unsigned size_class) {
   return b;
 }
 
+/* Where every block is seen they all come from the sampled heap: it has nothing else then. */
+internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval) {
+  if (interval <= 1 || class_size(size_class) <= WIDE_ABOVE)
+    return sampled_take(NULL, size_class);
+  budget_refund(h, size_class);
+  block *b = heap_take_block(h, size_class);
+  if (b)
+    slab_see(map_entry_descriptor(map_get(b)), b);
+  return b;
+}
+
+internal void sampled_free_watched(heap *h, slab *s, void *p) {
+  if (slab_unsee(s, p))
+    tell_freed(p);
+  if (h && load_relaxed(&s->owner) == h)
+    heap_free_own(h, s, p);
+  else
+    outbox_deliver(s, p, p, 1);
+}
+
 internal void sampled_free(slab *s, void *p) {
   tell_freed(p);
   outbox_deliver(s, p, p, 1);
 }
 
-static bool is_told_of(map_entry e) {
-  const slab *s = map_entry_descriptor(e);
-  bool sampled = s->kind == SLAB_SMALL ? sampled_is(s, map_entry_tag(e)) : sampled_large_is(s);
-  return UNLIKELY(sampled) && !thread_busy;
+internal bool sampled_is(map_entry e, const void *p) {
+  slab *s = map_entry_descriptor(e);
+  if (s->kind != SLAB_SMALL)
+    return sampled_large_is(s);
+  return map_entry_tag(e) == TAG_WATCHED ? slab_sees(s, p) : sampled_owns(s, map_entry_tag(e));
 }
 
+static bool is_told_of(map_entry e, const void *p) { return UNLIKELY(sampled_is(e, p)) && !thread_busy; }
+
 internal void sampled_resize(map_entry e, void *p, size_t size) {
-  if (is_told_of(e))
+  if (is_told_of(e, p))
     load_acquire(&observer_now)->resized(p, size);
 }
 
 internal void sampled_use(map_entry e, void *p) {
-  if (is_told_of(e))
+  if (is_told_of(e, p))
     load_acquire(&observer_now)->used(p);
 }
 

@@ -1,9 +1,11 @@
 /* sampled: allocations that an observer looks at.
  *
- * Which they are, the budget of each heap says (heap/budget.h). Sampled blocks of the
- * size classes come from a heap of their own, which is no thread's: so its tag sends their
- * free to the slow path, where the observer hears of it. Those of a named heap come from
- * a limb of that kind, on its account. Large blocks bear a mark.
+ * Which they are, the budget of each heap says (heap/budget.h). Their frees have to come to the slow path,
+ * where the observer hears of it. Small blocks come from a heap of their own, which is no
+ * thread's, and whose tag does that; those of a named heap from
+ * a limb of that kind, on its account. A wide block is taken where it would be
+ * anyway, and its slab is watched from then on: in another it would touch pages which the program else had
+ * not. Large blocks bear a mark.
  *
  * The observer is called outside of all locks but LOCK_POOLS and LOCK_SIZED, under which memory is
  * allocated; it may allocate, and what it allocates is not sampled, but by a thread past its last
@@ -42,13 +44,18 @@ static inline size_t sampled_room(size_t size) {
 internal unsigned sampled_class(size_t size, unsigned size_class);
 /* A sampled block of the class, on the account (NULL: nobody's), or NULL: then an ordinary
  * one will do. Inside a slow path; sampled_tell afterwards, outside, with the interval that budget_due
- * returned. */
+ * returned. sampled_take_own: for the thread's own heap, that interval known. */
 internal block *sampled_take(account *a, unsigned size_class);
+internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval);
 internal void sampled_tell(void *p, size_t size, size_t usable, uint64_t interval);
-/* A block of a sampled heap is freed. Inside a slow path. */
+/* A block of a sampled heap is freed, or of a watched slab: perhaps a sampled one. Inside a slow path; h: the thread's
+ * own heap, or NULL. */
 internal void sampled_free(slab *s, void *p);
-/* Is a small slab, whose entries have that tag, one of those? */
-internal bool sampled_is(const slab *s, map_tag tag);
+internal void sampled_free_watched(heap *h, slab *s, void *p);
+/* Is a small slab, whose entries have that tag, of a sampled heap? Its blocks may all be sampled ones. */
+internal bool sampled_owns(const slab *s, map_tag tag);
+/* Is the block at p, with that entry in the page map, perhaps a sampled one? */
+internal bool sampled_is(map_entry e, const void *p);
 /* So much is asked for of the block now, which stays where it is; or its caller learns how large it is, and may
  * use all of it. Tells of it if it is a sampled one. Outside of slow paths. */
 internal void sampled_resize(map_entry e, void *p, size_t size);

@@ -197,6 +197,11 @@ static uint64_t budget_spent(heap *h, unsigned class) {
   return interval;
 }
 
+internal void budget_refund(heap *h, unsigned class) {
+  uint32_t *left = left_of(h, class);
+  *left += *left < UINT32_MAX;
+}
+
 internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
   const heap_budget *b = budget_now(h);
   uint32_t *left = left_of(h, class);
@@ -208,7 +213,7 @@ internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
     draw(h, class);
   else
     *left = UINT32_MAX;
-  *left += *left < UINT32_MAX; /* what is given out unseen now is not charged */
+  budget_refund(h, class); /* what is given out unseen now is not charged */
   return 0;
 }
 

@@ -53,6 +53,8 @@ typedef struct heap_budget {
 
 /* Is the next block of a class to be looked at? The interval that this was drawn for; 0: no. */
 internal uint64_t budget_due(heap *h, unsigned class);
+/* The next block that the heap itself gives out is not to be charged. */
+internal void budget_refund(heap *h, unsigned class);
 /* The usual answer, without asking: no. */
 static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) {
   return h->asked == load_relaxed(&budget_interval) && h->left[class] != 0;

@@ -19,6 +19,7 @@ enum {
   LARGER_BLOCKS = 32,
   LARGER_SLICES = 16,
 };
+_Static_assert(2 * LARGER_BLOCKS <= SLAB_SEEN_MOST, "no slab of wide blocks has more: see slices_of_next");
 #define UPKEEP_PURGE (256 * KIB)
 
 internal void heap_init(heap *h, map_tag tag) {
@@ -655,7 +656,7 @@ static unsigned check_blocks(const slab *s) {
 
 static unsigned check_slab(const heap *h, const slab *s) {
   unsigned wrong = check_blocks(s);
-  map_entry entry = map_entry_of(s, h->hot.tag);
+  map_entry entry = map_entry_of(s, slab_is_watched(s) ? TAG_WATCHED : h->hot.tag);
   wrong += report_violation(!wrong && chain_length(s->free) + out_of(s) != within(s),
                     "threaded != |free| + need + reserve + purged", s);
   wrong += report_violation(s->threaded > s->capacity, "threaded > capacity", s);

@@ -97,13 +97,15 @@ internal void slab_for_each(void (*visit)(slab *s, void *context), void *context
         visit(&chunk->slabs[i], context);
 }
 
-/* All blocks neither live nor poisoned. */
+/* All blocks neither live nor poisoned, nor seen. */
 static bool reset_bits(slab *s) {
-  if (s->bits)
+  if (!CHECKED)
+    store_relaxed(&s->seen, 0);
+  else if (s->bits)
     memset(s->bits, 0, sizeof *s->bits);
   else
     s->bits = meta_alloc(sizeof *s->bits);
-  return s->bits != NULL;
+  return !CHECKED || s->bits;
 }
 
 internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owner, map_tag tag, bool dense) {
@@ -111,7 +113,7 @@ internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owne
   slab *s = slab_descriptor_take(SLAB_SMALL);
   if (!s)
     return NULL;
-  if ((CHECKED && !reset_bits(s)) ||
+  if (!reset_bits(s) ||
       !(dense ? supply_take_dense(slices, &r) : supply_take(slices, 1, &r))) {
     slab_descriptor_give(s);
     return NULL;
@@ -127,6 +129,28 @@ internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owne
   map_set(s->start, s->slices, map_entry_of(s, tag));
   return s;
 }
+
+/* ---- Blocks that an observer looks at ---- */
+
+static atomic_u64 *seen_of(slab *s) { return CHECKED ? &s->bits->seen : &s->seen; }
+
+static uint64_t seen_bit(const slab *s, const void *p) {
+  return (uint64_t)1 << (size_t)((const char *)p - s->start) / s->block_size;
+}
+
+internal void slab_see(slab *s, const block *b) {
+  or_relaxed(seen_of(s), seen_bit(s, b));
+  if (!slab_is_watched(s))
+    map_set(s->start, s->slices, map_entry_of(s, TAG_WATCHED));
+}
+
+internal bool slab_sees(slab *s, const void *p) { return load_relaxed(seen_of(s)) & seen_bit(s, p); }
+
+internal bool slab_unsee(slab *s, const void *p) {
+  return slab_sees(s, p) && and_relaxed(seen_of(s), ~seen_bit(s, p)) & seen_bit(s, p);
+}
+
+/* ---- Its run ---- */
 
 internal void slab_return_run(run r) {
   map_set(r.start, r.slices, MAP_NONE);

@@ -62,6 +62,7 @@ struct heap;
 typedef struct slab_bits {
   atomic_u64 live[SLICE_SIZE / 8 / 64];
   atomic_u64 poisoned[SLICE_SIZE / 8 / 64]; /* was filled with a pattern when freed */
+  atomic_u64 seen;
 } slab_bits;
 
 typedef struct slab {
@@ -87,7 +88,10 @@ typedef struct slab {
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
   atomic_u32 reserve;  /* held back from need; written by the owner only. Of a large block: see front_claim */
   atomic_u64 purged;   /* written by the owner only: see sparse.h */
-  slab_bits *bits;     /* checked builds only; stays with the descriptor */
+  union {
+    slab_bits *bits; /* checked builds; stays with the descriptor */
+    atomic_u64 seen; /* others: of a watched slab one bit a block, by index: see slab_see */
+  };
 } slab;
 
 _Static_assert(sizeof(slab) == 128, "two cache lines");
@@ -103,6 +107,15 @@ static inline run slab_run(const slab *s) {
 static inline uint32_t slab_wake(const slab *s) {
   return 1 + s->capacity / 10;
 }
+/* An observer wants to see the block freed, which the owner has not given out yet: from now on the slab is watched,
+ * until it ends, and all frees of its blocks take the slow path, the owner's as well. Who frees another block meanwhile
+ * may read either tag: both lead to the mail if he isn't the owner. Slabs of at most SLAB_SEEN_MOST blocks. */
+enum { SLAB_SEEN_MOST = 64 };
+internal void slab_see(slab *s, const block *b);
+static inline bool slab_is_watched(const slab *s) { return map_entry_tag(map_get(s->start)) == TAG_WATCHED; }
+/* Is the block, which is the caller's, one of those? And no more from now on. */
+internal bool slab_sees(slab *s, const void *p);
+internal bool slab_unsee(slab *s, const void *p);
 /* Clears the pagemap, returns the run to the supply. */
 internal void slab_return_run(run r);
 /* slab_return_run, and the descriptor may be used again. */

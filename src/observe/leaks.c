@@ -257,6 +257,14 @@ static void search_named(masu_heap *named, void *any) {
 
 /* Of slabs that nobody records all blocks count, the free ones too: which are free only their
  * owner knows. */
+static void search_small(leak_check *c, const slab *s, map_entry e) {
+  size_t size = load_relaxed(&s->block_size), all = load_relaxed(&s->threaded) * size;
+  size_t step = map_entry_tag(e) == TAG_WATCHED ? size : all;
+  for (const char *p = s->start; p < s->start + all; p += step)
+    if (!sampled_is(e, p))
+      reach_range(&c->reach, (uintptr_t)p, (uintptr_t)p + step);
+}
+
 static size_t search_entry(char *start, map_entry e, void *any) {
   leak_check *c = any;
   const slab *s = map_entry_descriptor(e);
@@ -264,8 +272,7 @@ static size_t search_entry(char *start, map_entry e, void *any) {
   size_t size = load_relaxed(&s->block_size);
   (void)start;
   if (load_acquire(&s->kind) == SLAB_SMALL) {
-    if (!sampled_is(s, map_entry_tag(e)))
-      reach_range(&c->reach, first, first + load_relaxed(&s->threaded) * size);
+    search_small(c, s, e);
   } else if (!reach_at(&c->reach, first) && !front_keeps(s)) {
     reach_range(&c->reach, first, first + size);
   }

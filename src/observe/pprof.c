@@ -10,6 +10,7 @@
 /* ---- Buffers ---- */
 
 #define BUFFER_LEAST (64 * KIB)
+#define BUFFER_LENT (256 * KIB)
 
 static NOINLINE bool buffer_grow(buffer *b, size_t more) {
   if (b->failed)
@@ -19,12 +20,11 @@ static NOINLINE bool buffer_grow(buffer *b, size_t more) {
   b->failed = !made;
   if (b->failed)
     return false;
-  if (b->room) {
+  buffer before = *b;
+  if (b->size)
     memcpy(made, b->at, b->size);
-    os_unmap(b->at, b->room);
-  }
-  b->at = made;
-  b->room = room;
+  *b = (buffer){.at = made, .size = b->size, .room = room};
+  buffer_drop(&before);
   return true;
 }
 
@@ -40,9 +40,16 @@ internal void buffer_put(buffer *b, const void *data, size_t size) {
 }
 
 internal void buffer_drop(buffer *b) {
-  if (b->room)
+  if (b->room && !b->lent)
     os_unmap(b->at, b->room);
   *b = (buffer){0};
+}
+
+/* Each begins with a part of one mapping, if that is to be had: one of its own takes two calls of the system. */
+static void buffer_divide(buffer *all, buffer *const *part, size_t parts) {
+  if (buffer_room(all, parts * BUFFER_LENT))
+    for (size_t i = 0; i < parts; i++)
+      *part[i] = (buffer){.at = all->at + i * BUFFER_LENT, .room = BUFFER_LENT, .lent = true};
 }
 
 /* ---- Protocol buffers ---- */
@@ -197,12 +204,11 @@ static void number_locations(encoding *e) {
 
 static bool locations_grow(encoding *e, buffer *by_hash) {
   size_t room = e->location_room ? 2 * e->location_room : LOCATIONS_LEAST;
-  buffer_drop(by_hash);
   if (!buffer_room(by_hash, room * sizeof *e->locations))
     return false;
   e->locations = (location *)(void *)by_hash->at;
   e->location_room = room;
-  os_populate(e->locations, room * sizeof *e->locations); /* each is read before it is written */
+  memset(e->locations, 0, room * sizeof *e->locations);
   number_locations(e);
   return true;
 }
@@ -257,19 +263,33 @@ static uint64_t build_id_in(encoding *e, const uint8_t *notes, size_t size) {
   return 0;
 }
 
-/* Of the file whose start is mapped there, which may have gone meanwhile. */
+/* A file whose start is mapped, which may have gone meanwhile. What is looked for is most often among its first bytes. */
+typedef struct file_head {
+  uintptr_t start;
+  uint8_t first[KIB];
+} file_head;
+
+static bool read_file_part(const file_head *h, size_t offset, void *to, size_t size) {
+  if (offset > sizeof h->first || size > sizeof h->first - offset)
+    return os_read_memory((char *)h->start + offset, to, size);
+  memcpy(to, h->first + offset, size);
+  return true;
+}
+
 static uint64_t build_id_at(encoding *e, uintptr_t start) {
+  file_head h = {.start = start};
   ElfW(Ehdr) head;
   ElfW(Phdr) part[16];
   uint8_t notes[1024];
-  if (!os_read_memory((void *)start, &head, sizeof head) || memcmp(head.e_ident, ELFMAG, SELFMAG))
+  if (!os_read_memory((void *)start, h.first, sizeof h.first) || memcmp(h.first, ELFMAG, SELFMAG))
     return 0;
+  memcpy(&head, h.first, sizeof head);
   size_t count = min_size(head.e_phnum, sizeof part / sizeof *part);
-  if (!os_read_memory((char *)start + head.e_phoff, part, count * sizeof *part))
+  if (!read_file_part(&h, head.e_phoff, part, count * sizeof *part))
     return 0;
   for (size_t i = 0; i < count; i++) {
     size_t size = min_size(part[i].p_filesz, sizeof notes);
-    uint64_t found = part[i].p_type == PT_NOTE && os_read_memory((char *)start + part[i].p_offset, notes, size)
+    uint64_t found = part[i].p_type == PT_NOTE && read_file_part(&h, part[i].p_offset, notes, size)
                          ? build_id_in(e, notes, size)
                          : 0;
     if (found)
@@ -429,8 +449,11 @@ static void put_head(encoding *e, const pprof_source *p) {
 }
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {
-  buffer maps = {0}, addresses = {0}, by_hash = {0}, files = {0};
   encoding e = {.out = out, .shown = type_shown(p)};
+  buffer all = {0}, maps = {0}, addresses = {0}, by_hash = {0}, files = {0};
+  buffer *const part[] = {&maps, &addresses, &by_hash, &files, &e.message, &e.packed};
+  const size_t parts = sizeof part / sizeof *part;
+  buffer_divide(&all, part, parts);
   pprof_read_maps(&maps);
   bool room = !p->stacks->failed && !maps.failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
   e.files = (mapped_file *)(void *)files.at;
@@ -446,11 +469,8 @@ internal bool pprof_encode(const pprof_source *p, buffer *out) {
     out->failed = true;
   }
   out->failed |= e.message.failed || e.packed.failed;
-  buffer_drop(&e.message);
-  buffer_drop(&e.packed);
-  buffer_drop(&maps);
-  buffer_drop(&addresses);
-  buffer_drop(&by_hash);
-  buffer_drop(&files);
+  for (size_t i = 0; i < parts; i++)
+    buffer_drop(part[i]);
+  buffer_drop(&all);
   return !out->failed;
 }

@@ -19,6 +19,7 @@ typedef struct buffer {
   uint8_t *at;
   size_t size, room;
   bool failed;
+  bool lent; /* the room is part of another's */
 } buffer;
 
 internal void buffer_put(buffer *b, const void *data, size_t size);

@@ -290,7 +290,7 @@ static NOINLINE bool object_of(code_object *o, uintptr_t address) {
  * together does not give the key. The table doubles when half as many were kept as it has places,
  * again and again the same ones if they replace each other: those that then have another place
  * are made once more. */
-enum { RULES_LEAST = 1 << 10, RULES_MOST = 1 << 14 };
+enum { RULES_LEAST = 1 << 9, RULES_MOST = 1 << 14 };
 static SELDOM struct kept_rule {
   atomic_u64 check; /* check_of its rule and key; never that of nothing, whose key would be 0 */
   atomic_u64 rule;

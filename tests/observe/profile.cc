@@ -428,6 +428,86 @@ TEST(Profile, ManyThreadsAndReaders) {
   EXPECT_EQ(masu_check(), 0);
 }
 
+/* Of the slab that a wide sample lies in some blocks are seen and some are not. Whoever frees them, in whatever
+ * order, and also when their thread has ended: only those on the record leave it, and all of them. */
+TEST(Profile, WideSamplesLeaveTheRecordWhoeverFreesThem) {
+  enum { ROUNDS = 20, OTHERS = 5 /* of threads' own blocks, some of which stay */ };
+  const size_t sizes[] = {9000, 20000, 33000, 65536, 250000};
+  ASSERT_EQ(masu_profile_start(BELOW_PACE / 10), 0);
+  size_t before = read_profile().live, seen = 0, blocks_taken = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    std::vector<unsigned char *> blocks;
+    std::mt19937 random(static_cast<unsigned>(round));
+    blocks.reserve(100);
+    std::thread([&] {
+      for (int i = 0; i < 100; i++) {
+        size_t n = sizes[random() % 5];
+        auto *p = static_cast<unsigned char *>(masu_malloc(n));
+        pattern_write(p, 64, n);
+        blocks.push_back(static_cast<unsigned char *>(masu_realloc(p, n - n / 8)));
+        if (i % 4 == 0) {
+          masu_free(blocks.back());
+          blocks.pop_back();
+        }
+      }
+    }).join();
+    blocks_taken += blocks.size();
+    seen += read_profile().live - before;
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    std::thread([&] {
+      for (size_t i = 0; i < blocks.size(); i += 2)
+        masu_free(blocks[i]);
+    }).join();
+    for (size_t i = 1; i < blocks.size(); i += 2)
+      masu_free(blocks[i]);
+  }
+  EXPECT_LE(read_profile().live, before + OTHERS);
+  EXPECT_GT(seen, blocks_taken / 4);
+  EXPECT_LT(seen, blocks_taken * 3 / 4);
+  masu_profile_stop();
+  EXPECT_EQ(masu_check(), 0);
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(MASU_CHECKED)
+/* A program that has one block of a size at a time touches that block's pages, whether it is looked at or not. */
+static long pages_touched_by_wide_blocks(bool sampled) {
+  rusage before, after;
+  if (sampled && masu_profile_start(BELOW_PACE / 10) != 0)
+    return -1;
+  masu_free(masu_malloc(100));
+  getrusage(RUSAGE_SELF, &before);
+  for (int i = 0; i < 20; i++)
+    for (size_t n = 16 * KIB; n <= 256 * KIB; n += 16 * KIB) {
+      void *p = masu_malloc(n);
+      memset(p, i, n);
+      masu_free(p);
+    }
+  getrusage(RUSAGE_SELF, &after);
+  return after.ru_minflt - before.ru_minflt;
+}
+
+TEST(Profile, WideSamplesTouchNoPagesOfTheirOwn) {
+  long touched[2] = {};
+  for (bool sampled : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      long pages = pages_touched_by_wide_blocks(sampled);
+      _exit(write(ends[1], &pages, sizeof pages) == sizeof pages ? 0 : 1);
+    }
+    EXPECT_EQ(read(ends[0], &touched[sampled], sizeof touched[sampled]), static_cast<ssize_t>(sizeof *touched));
+    close(ends[0]);
+    close(ends[1]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_GT(touched[false], 0);
+  EXPECT_LT(touched[true], touched[false] + 50) << "what a sample's record takes is some pages; its blocks are 500";
+}
+#endif
+
 #ifndef __SANITIZE_THREAD__ /* which holds signals back, and forbids threads in the child */
 
 /* A signal handler frees what was sampled, wherever it interrupts its thread. */
