@@ -1,6 +1,6 @@
 /* watch: blocks that an observer wants to see freed, in a slab of others that it does not.
  *
- * Mirrors slab_see, slab_sees, slab_unsee (src/heap/slab.c), sampled_take_own and sampled_free_watched
+ * Mirrors slab_see, slab_unsee, slab_watch_no_more (src/heap/slab.c), sampled_take_own and sampled_free_watched
  * (src/api/sampled.c), and of free that it reads the block's entry in the page map once and goes by that.
  *
  * The owner takes blocks of one slab, seen or not, and keeps them or passes them on; he and another thread free what they
@@ -9,9 +9,9 @@
  *
  * A block that is freed is on the record no more when it can be taken again; one that was not on it is not
  * told of. Bits are changed in one step, since both threads change others of the same word
- * (MISTAKE_BIT_IN_TWO_STEPS). The block is given out last (MISTAKE_GIVEN_OUT_FIRST). A slab stays watched: if who frees
- * the last one seen put the entries back, he could do so behind an owner who has just found it
- * watched (MISTAKE_WATCHED_NO_MORE).
+ * (MISTAKE_BIT_IN_TWO_STEPS). The block is given out last (MISTAKE_GIVEN_OUT_FIRST). The owner puts the entries back
+ * when he frees a block and finds none seen. If the other thread did so, it could be behind an owner who has
+ * just found the slab watched (MISTAKE_ANYBODY_ENDS_IT).
  */
 #define NB 2
 #define STEPS 7 /* of the owner */
@@ -43,18 +43,27 @@ inline tell(b) {
   recorded[b] = false
 }
 
-inline free(b) {
+inline watch_no_more() {
+  if
+  :: !seen -> watched[0] = false; watched[1] = false
+  :: else
+  fi
+}
+
+inline free(b, is_owner) {
   is_watched = watched[b];
   if
   :: is_watched && (seen & 1 << b) ->
      CHANGE(seen & (255 - (1 << b)));
-#ifdef MISTAKE_WATCHED_NO_MORE
-     if
-     :: !seen -> watched[0] = false; watched[1] = false
-     :: else
-     fi;
-#endif
      tell(b)
+  :: else
+  fi;
+  if
+#ifdef MISTAKE_ANYBODY_ENDS_IT
+  :: is_watched -> watch_no_more()
+#else
+  :: is_owner && is_watched -> watch_no_more()
+#endif
   :: else
   fi;
   atomic {
@@ -87,8 +96,8 @@ active proctype owner() {
   do
   :: steps < STEPS && at[0] == FREE -> steps++; take(0)
   :: steps < STEPS && at[1] == FREE -> steps++; take(1)
-  :: at[0] == OWNERS -> free(0)
-  :: at[1] == OWNERS -> free(1)
+  :: at[0] == OWNERS -> free(0, true)
+  :: at[1] == OWNERS -> free(1, true)
   :: steps == STEPS && at[0] != OWNERS && at[1] != OWNERS -> break
   od;
   done = true
@@ -98,8 +107,8 @@ active proctype other() {
   byte word;
   bool is_watched;
   do
-  :: at[0] == OTHERS -> free(0)
-  :: at[1] == OTHERS -> free(1)
+  :: at[0] == OTHERS -> free(0, false)
+  :: at[1] == OTHERS -> free(1, false)
   :: done && at[0] != OTHERS && at[1] != OTHERS -> break
   od;
   assert(!seen)

@@ -74,7 +74,7 @@ internal block *sampled_take(account *a, unsigned size_class) {
 
 /* Where every block is seen they all come from the sampled heap: it has nothing else then. */
 internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval) {
-  if (interval <= 1 || class_size(size_class) <= WIDE_ABOVE)
+  if (interval <= 1 || class_size(size_class) < SLAB_SEEN_LEAST)
     return sampled_take(NULL, size_class);
   budget_refund(h, size_class);
   block *b = heap_take_block(h, size_class);
@@ -83,11 +83,20 @@ internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval
   return b;
 }
 
+/* As the fast path does, its event's short cut included. */
+static void free_own_watched(heap *h, slab *s, block *b) {
+  slab_watch_no_more(s, h->hot.tag);
+  b->next = s->free;
+  s->free = b;
+  if (count_down_release(&s->need) && !heap_hand_back(h, s, b) && !heap_hand_back_observed(h, s))
+    heap_slab_event(h, s);
+}
+
 internal void sampled_free_watched(heap *h, slab *s, void *p) {
   if (slab_unsee(s, p))
     tell_freed(p);
   if (h && load_relaxed(&s->owner) == h)
-    heap_free_own(h, s, p);
+    free_own_watched(h, s, p);
   else
     outbox_deliver(s, p, p, 1);
 }

@@ -1,10 +1,10 @@
 /* sampled: allocations that an observer looks at.
  *
  * Which they are, the budget of each heap says (heap/budget.h). Their frees have to come to the slow path,
- * where the observer hears of it. Small blocks come from a heap of their own, which is no
+ * where the observer hears of it. Blocks below SLAB_SEEN_LEAST come from a heap of their own, which is no
  * thread's, and whose tag does that; those of a named heap from
- * a limb of that kind, on its account. A wide block is taken where it would be
- * anyway, and its slab is watched from then on: in another it would touch pages which the program else had
+ * a limb of that kind, on its account. A larger one is taken where it would be
+ * anyway, and its slab is watched while it is out: elsewhere it would touch pages which the program else had
  * not. Large blocks bear a mark.
  *
  * The observer is called outside of all locks but LOCK_POOLS and LOCK_SIZED, under which memory is

@@ -77,7 +77,14 @@ static ALWAYS_INLINE bool budget_covers(heap *h, unsigned class, uint32_t count)
 /* The same of a list that isn't covered: the first is given out, the hand gets as many of the others as it may have, and
  * the rest is held. Nothing is held yet. */
 internal void budget_ration(heap *h, unsigned class, block *list, uint32_t count);
-/* What was held, and how many; NULL: nothing. */
+/* What is held, and how many; NULL: nothing, and *count stays. budget_release: no longer. */
+static inline const block *budget_held(const heap *h, unsigned class, uint32_t *count) {
+  const budget_class *c = h->budget ? &h->budget->of[class] : NULL;
+  if (!c || !c->held)
+    return NULL;
+  *count = c->held_count;
+  return c->held;
+}
 internal block *budget_release(heap *h, unsigned class, uint32_t *count);
 /* The heap's thread was cut off by fork, perhaps while an observer was at work. */
 internal void budget_fork_child(heap *h);

@@ -19,7 +19,7 @@ enum {
   LARGER_BLOCKS = 32,
   LARGER_SLICES = 16,
 };
-_Static_assert(2 * LARGER_BLOCKS <= SLAB_SEEN_MOST, "no slab of wide blocks has more: see slices_of_next");
+_Static_assert(2 * LARGER_BLOCKS * SLAB_SEEN_LEAST <= SLICE_SIZE, "bits for all blocks, also of what slices_of_next makes");
 #define UPKEEP_PURGE (256 * KIB)
 
 internal void heap_init(heap *h, map_tag tag) {
@@ -260,8 +260,11 @@ internal bool heap_hand_back_observed(heap *h, slab *s) {
   if (LIKELY(!hand))
     return false;
   uint32_t count = s->free->next ? heap_hand_back_count(s) : 1;
-  return count && h->asked == interval && budget_covers(h, s->size_class, count) &&
-         heap_hand_back_some(hand, s, s->free, count);
+  if (!count || h->asked != interval)
+    return false;
+  if (budget_covers(h, s->size_class, count))
+    return heap_hand_back_some(hand, s, s->free, count);
+  return s->block_size > TABLE_MAX; /* stays, as it would with its blocks in the hand, so that other classes find it */
 }
 
 internal void heap_slab_event(heap *h, slab *s) {
@@ -404,18 +407,31 @@ static uint32_t chain_length(const block *b) {
   return n;
 }
 
-/* The hand's blocks of an OPEN slab go back to it, if nothing else of it is out. True: it is
+static void give_chain(slab *s, block *chain) {
+  if (!chain)
+    return;
+  chain_join(chain, s->free);
+  s->free = chain;
+}
+
+static bool is_chain_of(const slab *s, const block *chain) {
+  return !chain || map_entry_descriptor(map_get(chain)) == s;
+}
+
+/* The blocks of an OPEN slab that are in the hand or held go back to it, if nothing else of it is out. True: it is
  * empty; then no sender is about. */
 static bool slab_collect(heap *h, slab *s) {
   if (!out_of(s))
     return true;
+  uint32_t count = 0;
   block *hand = heap_hand_off(h, s->size_class);
-  if (!hand || map_entry_descriptor(map_get(hand)) != s || chain_length(hand) != out_of(s)) {
+  const block *held = budget_held(h, s->size_class, &count);
+  if (!is_chain_of(s, hand) || !is_chain_of(s, held) || chain_length(hand) + count != out_of(s)) {
     h->hot.hand[s->size_class] = hand;
     return false;
   }
-  chain_join(hand, s->free);
-  s->free = hand;
+  give_chain(s, hand);
+  give_chain(s, budget_release(h, s->size_class, &count));
   set_reserve(s, 0);
   set_need(s, 0);
   return true;
@@ -557,7 +573,9 @@ internal void heap_flush(heap *h) {
 }
 
 internal size_t heap_ready(const heap *h, unsigned size_class) {
-  return chain_length(h->hot.hand[size_class]) + (h->budget ? h->budget->of[size_class].held_count : 0);
+  uint32_t count = 0;
+  budget_held(h, size_class, &count);
+  return chain_length(h->hot.hand[size_class]) + count;
 }
 
 /* ---- Accounts that end ---- */

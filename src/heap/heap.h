@@ -29,7 +29,7 @@ enum {
   UPKEEP_TICKS = 64, /* slow paths between two upkeeps */
   SLOT_COUNT = 64,
   HAND_BACK_BYTES = 8192,
-  WIDE_ABOVE = 8192, /* bytes; classes of larger blocks make room for each other, and their slabs have few blocks */
+  WIDE_ABOVE = 8192, /* bytes; classes of larger blocks make room for each other */
   FRONT_COUNT = 8,    /* freed large blocks a heap keeps ready */
   HANDS_KNOWN = 8,
 };

@@ -150,6 +150,12 @@ internal bool slab_unsee(slab *s, const void *p) {
   return slab_sees(s, p) && and_relaxed(seen_of(s), ~seen_bit(s, p)) & seen_bit(s, p);
 }
 
+/* Only the owner adds to them. */
+internal void slab_watch_no_more(slab *s, map_tag tag) {
+  if (!load_relaxed(seen_of(s)))
+    map_set(s->start, s->slices, map_entry_of(s, tag));
+}
+
 /* ---- Its run ---- */
 
 internal void slab_return_run(run r) {

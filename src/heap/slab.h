@@ -107,15 +107,18 @@ static inline run slab_run(const slab *s) {
 static inline uint32_t slab_wake(const slab *s) {
   return 1 + s->capacity / 10;
 }
-/* An observer wants to see the block freed, which the owner has not given out yet: from now on the slab is watched,
- * until it ends, and all frees of its blocks take the slow path, the owner's as well. Who frees another block meanwhile
- * may read either tag: both lead to the mail if he isn't the owner. Slabs of at most SLAB_SEEN_MOST blocks. */
-enum { SLAB_SEEN_MOST = 64 };
+/* An observer wants to see the block freed, which the owner has not given out yet: from now on the slab is watched, and
+ * all frees of its blocks take the slow path, the owner's as well. Who frees another block meanwhile
+ * may read either tag: both lead to the mail if he isn't the owner. Slabs of blocks from SLAB_SEEN_LEAST bytes on,
+ * which have at most 64. */
+enum { SLAB_SEEN_LEAST = SLICE_SIZE / 64 };
 internal void slab_see(slab *s, const block *b);
 static inline bool slab_is_watched(const slab *s) { return map_entry_tag(map_get(s->start)) == TAG_WATCHED; }
-/* Is the block, which is the caller's, one of those? And no more from now on. */
+/* Is the block, which is the caller's, one of those? slab_unsee: and no more from now on. */
 internal bool slab_sees(slab *s, const void *p);
 internal bool slab_unsee(slab *s, const void *p);
+/* The owner, who has a block of the slab out: if there are none of those any more, his tag is back. */
+internal void slab_watch_no_more(slab *s, map_tag tag);
 /* Clears the pagemap, returns the run to the supply. */
 internal void slab_return_run(run r);
 /* slab_return_run, and the descriptor may be used again. */

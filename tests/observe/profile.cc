@@ -428,11 +428,11 @@ TEST(Profile, ManyThreadsAndReaders) {
   EXPECT_EQ(masu_check(), 0);
 }
 
-/* Of the slab that a wide sample lies in some blocks are seen and some are not. Whoever frees them, in whatever
+/* Of the slab that a sample of 1 KiB or more lies in some blocks are seen and some are not. Whoever frees them, in whatever
  * order, and also when their thread has ended: only those on the record leave it, and all of them. */
-TEST(Profile, WideSamplesLeaveTheRecordWhoeverFreesThem) {
+TEST(Profile, LargerSamplesLeaveTheRecordWhoeverFreesThem) {
   enum { ROUNDS = 20, OTHERS = 5 /* of threads' own blocks, some of which stay */ };
-  const size_t sizes[] = {9000, 20000, 33000, 65536, 250000};
+  const size_t sizes[] = {1000, 9000, 20000, 33000, 65536, 250000};
   ASSERT_EQ(masu_profile_start(BELOW_PACE / 10), 0);
   size_t before = read_profile().live, seen = 0, blocks_taken = 0;
   for (int round = 0; round < ROUNDS; round++) {
@@ -441,7 +441,7 @@ TEST(Profile, WideSamplesLeaveTheRecordWhoeverFreesThem) {
     blocks.reserve(100);
     std::thread([&] {
       for (int i = 0; i < 100; i++) {
-        size_t n = sizes[random() % 5];
+        size_t n = sizes[random() % 6];
         auto *p = static_cast<unsigned char *>(masu_malloc(n));
         pattern_write(p, 64, n);
         blocks.push_back(static_cast<unsigned char *>(masu_realloc(p, n - n / 8)));
@@ -470,7 +470,7 @@ TEST(Profile, WideSamplesLeaveTheRecordWhoeverFreesThem) {
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(MASU_CHECKED)
 /* A program that has one block of a size at a time touches that block's pages, whether it is looked at or not. */
-static long pages_touched_by_wide_blocks(bool sampled) {
+static long pages_touched_one_by_one(bool sampled) {
   rusage before, after;
   if (sampled && masu_profile_start(BELOW_PACE / 10) != 0)
     return -1;
@@ -486,14 +486,14 @@ static long pages_touched_by_wide_blocks(bool sampled) {
   return after.ru_minflt - before.ru_minflt;
 }
 
-TEST(Profile, WideSamplesTouchNoPagesOfTheirOwn) {
+TEST(Profile, LargerSamplesTouchNoPagesOfTheirOwn) {
   long touched[2] = {};
   for (bool sampled : {false, true}) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
-      long pages = pages_touched_by_wide_blocks(sampled);
+      long pages = pages_touched_one_by_one(sampled);
       _exit(write(ends[1], &pages, sizeof pages) == sizeof pages ? 0 : 1);
     }
     EXPECT_EQ(read(ends[0], &touched[sampled], sizeof touched[sampled]), static_cast<ssize_t>(sizeof *touched));
