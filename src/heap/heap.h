@@ -6,7 +6,7 @@
  * operation. Slabs in which other threads' frees woke something are on its queue.
  *
  *     tag is unique among heaps; heaps and tags are never destroyed
- *     a slab whose owner is h has h's tag in its pagemap entries
+ *     a slab whose owner is h has h's tag in its pagemap entries, or TAG_WATCHED (slab.h)
  *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or on spare[c]
  *     a slot is empty (slab NULL) or holds count < most blocks
  *
