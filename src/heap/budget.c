@@ -7,15 +7,18 @@
 
 enum {
   PACED_LOOKS = 64, /* after which the pace is judged */
-  NS_A_LOOK = 1000000 / BUDGET_LOOKS_A_MS, /* in which one is earned */
-  NS_RARE = 4 * NS_A_LOOK,                 /* between two that are rare */
+  RARE = 4,         /* they are rare if so many times as many are earned */
   DOUBLINGS_MOST = 12,
-  SAVED_FIRST = 256, /* looks that a heap may have at once, to begin with: a fourth of a millisecond */
-  SAVED_MOST = 8192, /* and later */
+  LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
+  LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
+  LOOK_MEAN = 16,      /* looks, over which the mean is taken */
+  SAVED_FIRST = 1 << 18, /* ns, for looks that a heap may have at once, to begin with */
+  SAVED_MOST = 1 << 23,  /* and later */
 };
 
 internal_def atomic_u64 budget_interval;
 static atomic_u64 widest;
+static atomic_u64 look_ns = LOOK_FIRST; /* the mean of all threads */
 
 /* What was seen, and what was not, at an interval that was asked for before is still there. */
 internal void budget_start(uint64_t interval) {
@@ -26,6 +29,12 @@ internal void budget_start(uint64_t interval) {
 }
 
 internal uint64_t budget_widest(void) { return load_relaxed(&widest); }
+
+/* By several threads at once: one that is lost changes little. */
+internal void budget_look_took(uint64_t ns) {
+  uint64_t mean = load_relaxed(&look_ns);
+  store_relaxed(&look_ns, (mean * (LOOK_MEAN - 1) + min_size(ns, LOOK_MOST) + LOOK_MEAN - 1) / LOOK_MEAN);
+}
 
 /* -ln(x), 0 < x <= 1, to nine digits: the mathematical library is not there. */
 static double minus_log(double x) {
@@ -175,17 +184,17 @@ static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   if (h->asked < BUDGET_INTERVAL)
     return;
-  uint64_t now = os_now_ns(), passed = now - b->paced;
+  uint64_t now = os_now_ns(), earned = (now - b->paced) / BUDGET_SHARE, each = load_relaxed(&look_ns);
   b->looks++;
   b->of[class].seen++;
-  if (b->looks < PACED_LOOKS && passed < (uint64_t)PACED_LOOKS * NS_RARE)
+  if (b->looks < PACED_LOOKS && earned < PACED_LOOKS * RARE * each)
     return;
-  uint64_t earned = passed / NS_A_LOOK, may = b->saved + earned;
-  b->saved = (uint32_t)min_size(may - min_size(may, b->looks), SAVED_MOST);
+  uint64_t may = b->saved + earned;
+  b->saved = (uint32_t)min_size(may - min_size(may, b->looks * each), SAVED_MOST);
   if (b->saved)
-    narrow(h, passed / NS_RARE);
+    narrow(h, earned / (RARE * each));
   else
-    widen(h, earned);
+    widen(h, earned / each);
   forget_seen(b);
   b->paced = now;
 }

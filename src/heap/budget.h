@@ -8,12 +8,13 @@
  * whatever the program does, and also if blocks that were paid for are given back unused. With
  * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
- * A look takes one to four microseconds, the more the more threads take samples. A heap may have BUDGET_LOOKS_A_MS in each millisecond and some hundred at the
- * start, and saves some thousand that it did not have. When it has none left it doubles its own interval, of those classes
- * that are looked at most and as often as it takes, and halves it again when looks have become rare, so that they take no
- * more than about a hundredth of the time of a program that does nothing but allocate. What comes out of it stays right,
- * since the interval of a block has nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who
- * asks for it wants to see so much.
+ * A look takes one to four microseconds where looks follow each other, and ten and more where all that it needs has
+ * left the caches since the last one. So what is rationed is time: the looks of a heap may take one part in
+ * BUDGET_SHARE of it, and a fourth of a millisecond at the start, by what a look took lately, in the mean of all
+ * threads; a heap saves what it did not need, some milliseconds. When none is left it doubles its own interval, of
+ * those classes that are looked at most and as often as it takes, and halves it again when looks have become rare. What
+ * comes out of it stays right, since the interval of a block has nothing to do with whether it is seen. An interval
+ * below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
  *
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to heap.left[class]
@@ -31,7 +32,7 @@
 #include "heap/heap.h"
 
 enum { BUDGET_LARGE = CLASS_COUNT, BUDGET_COUNT }; /* large blocks have one in common */
-enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_LOOKS_A_MS = 4 };
+enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_SHARE = 256 };
 
 typedef struct budget_class {
   uint64_t drawn_for; /* the interval that the countdown was drawn for */
@@ -46,7 +47,7 @@ typedef struct heap_budget {
   uint64_t random;
   uint64_t large_left; /* bytes before the next look at a large block */
   uint64_t paced; /* ns; since when `looks` are counted */
-  uint32_t looks, saved; /* saved: so many more it may have */
+  uint32_t looks, saved; /* saved: ns that more looks may take */
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
   budget_class of[BUDGET_COUNT];
 } heap_budget;
@@ -66,6 +67,8 @@ internal double budget_probability(size_t size, uint64_t interval);
 /* Heaps are looked at from now on; 0: no more. And the widest interval of those that were since. */
 internal void budget_start(uint64_t interval);
 internal uint64_t budget_widest(void);
+/* What a look took, in ns: the pace follows the mean. */
+internal void budget_look_took(uint64_t ns);
 /* Charges blocks that go into the hand; false: one of them may have to be looked at. */
 static ALWAYS_INLINE bool budget_covers(heap *h, unsigned class, uint32_t count) {
   uint32_t left = h->left[class];

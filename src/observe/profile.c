@@ -60,7 +60,11 @@ static struct {
 static SELDOM curve over_time; /* likewise */
 static atomic_u64 took_ns; /* what samples and files took so far */
 
-static void take_since(uint64_t start) { add_relaxed(&took_ns, os_now_ns() - start); }
+static uint64_t take_since(uint64_t start) {
+  uint64_t ns = os_now_ns() - start;
+  add_relaxed(&took_ns, ns);
+  return ns;
+}
 
 internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
 internal void profiler_unlock(bool busy) { thread_unlock(LOCK_SAMPLES, busy); }
@@ -246,28 +250,33 @@ static void count_in_use(const profile_record *r, int sign) {
 
 /* ---- Names of threads ---- */
 
-enum { NAME_BINS = 256 };
+enum { NAME_BINS = 256, NAME_WAIT_MOST = 64 };
 static SELDOM struct {
   uintptr_t thread;
-  uint32_t read; /* ms */
+  uint32_t read; /* ms; 0: never */
   char name[16];
 } names_read[NAME_BINS];
 
-static __thread uint32_t name_read; /* ms, when the thread last asked; 0: never */
+/* ms: when the thread last asked, and for how long it doesn't ask again. */
+static __thread uint32_t name_read, name_wait;
 
-/* The system is asked every other millisecond at most, which is how long a thread may go on
- * under its old name. Under the lock. */
+/* The system is asked again once the thread has had the same name for as long again, but for NAME_WAIT_MOST at
+ * most: so long it may go on under its old name. Under the lock. */
 static const char *thread_name(uint64_t now) {
   uintptr_t self = os_thread_self();
   uint32_t ms = (uint32_t)(now / 1000000) | 1;
   size_t bin = self * 0x9e3779b97f4a7c15 >> 56;
+  char *name = names_read[bin].name, before[sizeof names_read[bin].name];
   bool is_known = names_read[bin].thread == self && names_read[bin].read == name_read;
-  if (!is_known || name_read != ms) {
-    os_thread_read_name(names_read[bin].name);
+  if (!is_known || ms - name_read >= name_wait) {
+    memcpy(before, name, sizeof before);
+    os_thread_read_name(name);
+    bool is_same = is_known && !memcmp(name, before, sizeof before);
+    name_wait = is_same ? (uint32_t)min_size(2 * name_wait, NAME_WAIT_MOST) : 1;
     names_read[bin].thread = self;
     names_read[bin].read = name_read = ms;
   }
-  return names_read[bin].name;
+  return name;
 }
 
 /* ---- The observer ---- */
@@ -298,14 +307,16 @@ static void observe_taken(void *p, size_t size, size_t usable, double weight) {
   uint64_t start = os_now_ns();
   o.count = stack_capture(o.frame, STACK_MOST);
   o.labels = (profile_labels){0};
-  strncpy(o.labels.heap, masu_heap_name(masu_heap_of(p)), sizeof o.labels.heap - 1);
+  const masu_heap *named = masu_heap_of(p);
+  if (named)
+    strncpy(o.labels.heap, masu_heap_name(named), sizeof o.labels.heap - 1);
   profile_record r = {.block = p, .size = size, .usable = usable, .since = start, .objects = weight};
   bool busy = profiler_lock();
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
   remember(r, &o);
   unsigned number = thread_holding ? 0 : file_due(r.since); /* who waits for that lock would wait for the disk */
   profiler_unlock(busy);
-  take_since(start);
+  budget_look_took(take_since(start));
   if (UNLIKELY(number != 0))
     profile_write_file("heap", number, masu_profile_write);
 }

@@ -73,6 +73,7 @@ typedef struct stack_walk {
   uintptr_t *frames;
   size_t count, most;
   size_t own;          /* frames passed over; OWN_MOST: no more are */
+  size_t ruled;        /* frames that a rule was looked for */
   stack_registers at;  /* the last frame */
   code_object object;  /* that its code is in, or an earlier one's */
   uintptr_t low, high; /* the thread's own stack, or nothing */
@@ -335,9 +336,25 @@ static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool e
   return r.rule;
 }
 
-static inline unwind_rule rule_at(const code_object *o, uintptr_t ip, uintptr_t exact) {
+/* A walk that comes seldom finds none of its places in a cache, one after the other, as each rule says where the
+ * next one is. But most are those of the walk before, whoever's that was, and these are fetched all at once. */
+static struct {
+  atomic_u16 place[STACK_MOST];
+  atomic_u32 count;
+} last_walk;
+
+/* Writes where something changes: threads that walk the same way share the line. */
+static inline void note_place(size_t number, uint16_t place) {
+  atomic_u16 *last = &last_walk.place[number % STACK_MOST];
+  if (load_relaxed(last) != place)
+    store_relaxed(last, place);
+}
+
+/* number: of the frame, in its walk. */
+static inline unwind_rule rule_at(const code_object *o, uintptr_t ip, uintptr_t exact, size_t number) {
   uint64_t key = (2 * ip + exact) ^ o->stamp;
   const struct kept_rule *place = rule_place(key);
+  note_place(number, (uint16_t)(place - kept_rules));
   rule_word r = {.word = load_relaxed(&place->rule)};
   if (UNLIKELY(load_relaxed(&place->check) != check_of(r.word, key)))
     return make_rule(o, ip, exact, key);
@@ -369,7 +386,7 @@ static ALWAYS_INLINE bool to_caller(stack_walk *t, unwind_rule rule, stack_regis
 /* From t->at, which is added. exact: 1 if its ip is that of the next instruction and no return
  * address, else 0; it is added as if it were one. False: there is a caller that no rule leads to,
  * or on another stack what it says could not be read. */
-static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
+static bool walk_rule_by_rule(stack_walk *t, uintptr_t exact) {
   stack_registers at = t->at;
   for (bool is_own = true; at.ip;) {
     is_own = is_own && t->own < OWN_MOST && os_is_own_code(at.ip);
@@ -389,7 +406,7 @@ static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
       exact = 0;
       continue;
     }
-    unwind_rule rule = rule_at(&t->object, at.ip, exact);
+    unwind_rule rule = rule_at(&t->object, at.ip, exact, t->ruled++);
     if (UNLIKELY(rule.kind <= UNWIND_END))
       return rule.kind == UNWIND_END;
     if (!to_caller(t, rule, &at))
@@ -397,6 +414,15 @@ static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
     exact = rule.kind == UNWIND_SIGNAL;
   }
   return true;
+}
+
+static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
+  size_t count = load_relaxed(&last_walk.count);
+  for (size_t i = 0; i < count; i++)
+    __builtin_prefetch(&kept_rules[load_relaxed(&last_walk.place[i])]);
+  bool complete = walk_rule_by_rule(t, exact);
+  store_relaxed(&last_walk.count, (uint32_t)min_size(t->ruled, STACK_MOST));
+  return complete;
 }
 
 /* ---- The walk of the compiler's runtime ---- */

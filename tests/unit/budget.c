@@ -141,11 +141,18 @@ static void flush_takes_what_is_held(void **state) {
   }
 }
 
+/* So much by now, on average. */
+static void looks_take(uint64_t ns) {
+  for (int i = 0; i < 1000; i++)
+    budget_look_took(ns);
+}
+
 static uint64_t interval_now(unsigned class) { return h->asked << h->budget->of[class].doublings; }
 
-/* A look each time, and 4 looks a millisecond are a thousandth of what this loop does. */
+/* A look each time, which is a hundred times as many as a part of the time allows. */
 static void looks_keep_a_pace(void **state) {
   (void)state;
+  looks_take(1000);
   budget_start(BUDGET_INTERVAL);
   budget_due(h, 3);
   assert_int_equal(interval_now(3), BUDGET_INTERVAL);
@@ -164,24 +171,47 @@ static void looks_keep_a_pace(void **state) {
   assert_int_equal(budget_widest(), 4096);
 }
 
-/* However fast looks come, those at the start and, until the next judgement, those that were earned are all there are. */
+/* However fast looks come, those at the start and, until the next judgement, those that were earned are all there are:
+ * so many that they take a fourth of a millisecond, however long each takes. */
 static void few_looks_at_the_start(void **state) {
-  enum { FIRST = 256, JUDGED = 64 };
+  enum { FIRST_NS = 1 << 18, JUDGED = 64 };
   (void)state;
+  for (uint64_t ns = 500; ns <= 50000; ns *= 10) {
+    looks_take(ns);
+    budget_start(0);
+    budget_due(h, 3);
+    budget_start(BUDGET_INTERVAL);
+    uint64_t start = os_now_ns(), looks = 0;
+    while (!h->budget->of[3].doublings)
+      looks += look(3) != 0;
+    uint64_t earned = (os_now_ns() - start) / BUDGET_SHARE / ns;
+    assert_in_range(looks, max_size(FIRST_NS / ns * 9 / 10, JUDGED), FIRST_NS / ns + JUDGED + earned + 1);
+  }
+}
+
+/* Waiting for a processor is no look. */
+static void a_look_that_was_interrupted_counts_as_one(void **state) {
+  (void)state;
+  looks_take(1000);
+  for (int i = 0; i < 4; i++)
+    budget_look_took(1000000000);
   budget_start(0);
   budget_due(h, 3);
   budget_start(BUDGET_INTERVAL);
-  uint64_t start = os_now_ns(), looks = 0;
-  while (!h->budget->of[3].doublings)
-    looks += look(3) != 0;
-  uint64_t earned = (os_now_ns() - start) * BUDGET_LOOKS_A_MS / 1000000;
-  assert_in_range(looks, FIRST, FIRST + JUDGED + earned + 1);
+  budget_due(h, 3);
+  for (int looks = 0; looks < 64; looks++) {
+    assert_true(look(3));
+    budget_look_took(1000);
+  }
+  assert_int_equal(h->budget->looks, 0); /* judged */
+  assert_int_equal(interval_now(3), BUDGET_INTERVAL);
 }
 
 /* Those of another class, which is looked at seldom, are as near as before. */
 static void the_pace_is_kept_where_it_is_lost(void **state) {
   enum { BUSY = 3, QUIET = 5, SELDOM_TIMES = 100 };
   (void)state;
+  looks_take(1000);
   budget_start(0);
   budget_due(h, BUSY);
   budget_start(BUDGET_INTERVAL);
@@ -195,13 +225,14 @@ static void the_pace_is_kept_where_it_is_lost(void **state) {
 
 static void looks_are_saved(void **state) {
   (void)state;
+  looks_take(1000);
   budget_start(BUDGET_INTERVAL);
   budget_due(h, 3);
   for (int i = 0; i < 2; i++) {
     uint32_t before = h->budget->saved;
     os_sleep_ms(200);
     look(3);
-    assert_true(h->budget->saved >= before + 200 * BUDGET_LOOKS_A_MS - 64);
+    assert_true(h->budget->saved >= before + 200000000 / BUDGET_SHARE - 64 * 1000);
   }
 }
 
@@ -264,6 +295,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
       cmocka_unit_test_setup_teardown(looks_keep_a_pace, begin, end),
       cmocka_unit_test_setup_teardown(few_looks_at_the_start, begin, end),
+      cmocka_unit_test_setup_teardown(a_look_that_was_interrupted_counts_as_one, begin, end),
       cmocka_unit_test_setup_teardown(the_pace_is_kept_where_it_is_lost, begin, end),
       cmocka_unit_test_setup_teardown(looks_are_saved, begin, end),
       cmocka_unit_test_setup_teardown(sums_are_right_at_any_pace, begin, end),
