@@ -8,7 +8,7 @@
  * whatever the program does, and also if blocks that were paid for are given back unused. With
  * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
- * A look takes one to four microseconds where looks follow each other, and ten and more where all that it needs has
+ * A look takes one to four microseconds where looks follow each other, and five or more where all that it needs has
  * left the caches since the last one. So what is rationed is time: the looks of a heap may take one part in
  * BUDGET_SHARE of it, and a fourth of a millisecond at the start, by what a look took lately, in the mean of all
  * threads; a heap saves what it did not need, some milliseconds. When none is left it doubles its own interval, of
