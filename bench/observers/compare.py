@@ -2,10 +2,11 @@
 
     script/bench-observers [--quick] [--only PROGRAM,...] [--observers NAME,...] [--json FILE] [--publish]
 
-Every measurement is a fresh process; the contenders take turns in random order within each round. Time and peak
-memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round. What
-samples runs a long input as often as there is time, the recorder fifteen times one of seconds, what else looks at every allocation a short one, three times. A
-program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
+Every measurement is a fresh process; the contenders take turns in random order within each round. Time, CPU time and
+peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
+What samples runs a long input five times and, where it has a limit, as often as there is time, programs of one thread
+on one processor; the recorder fifteen times one of seconds; what else looks at every allocation a short one, three
+times. A program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
 each names the functions of one program that keep most, and of redis-server.
 """
 
@@ -47,11 +48,12 @@ class Plan:
     seconds: float
     """For the long input of a program."""
     least_rounds: int
+    """Of all that sample; those with a limit have what is left of the seconds."""
     recorded_rounds: int
     short_rounds: int
 
 
-FULL = Plan(35, 5, 15, 3)
+FULL = Plan(90, 5, 15, 3)
 QUICK = Plan(8, 3, 3, 1)
 
 
@@ -86,12 +88,14 @@ class Runner:
         return [c for c in able if c.name in bases] + observers
 
     def _long(self, program: Program, result: Measured, tell: Tell) -> None:
-        """A warm-up, and as many rounds as there is time."""
+        """A warm-up, and as many rounds as there is time; the last of them without those that have no limit."""
         start, number, taking_part = time.monotonic(), -1, self._taking_part(program, "long")
         while number < MOST_ROUNDS and any(c.of for c in taking_part):
             used = time.monotonic() - start
-            if number >= self.plan.least_rounds and used > self.plan.seconds:
-                break
+            if number >= self.plan.least_rounds:
+                if used > self.plan.seconds:
+                    break
+                taking_part = _judged(taking_part)
             part = max(used / self.plan.seconds, (number + 1) / MOST_ROUNDS)
             self._round(program, "long", number, taking_part, result, lambda text, p=part: tell(text, min(p, 0.99)))
             number += 1
@@ -127,7 +131,7 @@ class Runner:
             if program.requests:
                 done = running.serve(program.requests[length], contender, folder)
             else:
-                done = running.run(words, contender, folder)
+                done = running.run(words, contender, folder, pinned=length == "long" and not program.threads)
             running.checked(contender, done, folder)
         if not program.allocates and not program.requests:
             self._same(contender, words, done.output)
@@ -138,6 +142,13 @@ class Runner:
         expected = self.outputs.setdefault(words, output)
         if not expected.strip() or (expected not in output if contender.of else expected != output):
             raise Problem("it prints something else than before")
+
+
+def _judged(taking_part: list[Contender]) -> list[Contender]:
+    """Those with a limit, what shows their noise, and whom they are compared with; none have one: all."""
+    some = [c for c in taking_part if c.name in contenders.LIMITS or c.name == contenders.AGAIN]
+    bases = {c.of for c in some}
+    return [c for c in taking_part if c in some or c.name in bases] or taking_part
 
 
 def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path, state: Path, peers: Path, console: Console):
@@ -200,7 +211,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (under three minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
-    parser.add_argument("--seconds", type=float, metavar="S", help="for the long input of each program (35)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for the long input of each program (90)")
     parser.add_argument("--json", type=Path, default=Path("build/bench/observers.json"), metavar="FILE")
     parser.add_argument("--publish", action="store_true", help=f"also as {published.RESULTS.name}, and into {published.PAGE.name}")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)

@@ -21,6 +21,8 @@ class Program:
     short: tuple[str, ...]
     allocates: bool = False
     """It does little else."""
+    threads: bool = False
+    """More than one; else a run can stay on one processor."""
     python: bool = False
     recorded: tuple[str, ...] = ()
     """For the recorder; else the long input lasts."""
@@ -43,18 +45,18 @@ def found(workloads: Path, made: Path) -> list[Program]:
 def _that_allocate(folder: Path) -> list[Program]:
     """Each checks what it finds in its blocks."""
 
-    def workload(name: str, long: str, short: str, quick: bool = False) -> Program:
+    def workload(name: str, long: str, short: str, **more) -> Program:
         program = str(folder / name)
-        return Program(name.replace("_", "-"), (program, *long.split()), (program, *short.split()), True, quick=quick)
+        return Program(name.replace("_", "-"), (program, *long.split()), (program, *short.split()), True, **more)
 
     return [
         workload("pairs", "64 lifo100 100000000", "64 lifo100 400000"),
         workload("kmalloc_round", "3000", "30", quick=True),
         workload("stackprobe", "throughput 5000000", "throughput 300000", quick=True),
-        workload("random_sizes", "2 8000 10000000", "2 8000 150000"),
-        workload("larson_like", "2 40 500000", "2 4 40000"),
-        workload("xmalloc", "2 2 80000", "2 2 1500"),
-        workload("threadtest", "2 1500", "2 8"),
+        workload("random_sizes", "2 8000 10000000", "2 8000 150000", threads=True),
+        workload("larson_like", "2 40 500000", "2 4 40000", threads=True),
+        workload("xmalloc", "2 2 80000", "2 2 1500", threads=True),
+        workload("threadtest", "2 1500", "2 8", threads=True),
     ]
 
 
@@ -72,7 +74,7 @@ def _others(made: Path) -> list[Program]:
     python = [_made(made, "objects.py", "range(12)", f"range({n})") for n in (4, 1, 60)]
     script = [_made(made, "objects.lua", "round = 1, 12", f"round = 1, {n}") for n in (4, 1, 40)]
     speed = [_made(made, "speed.sql", "i < 150000", f"i < {n}") for n in (50000, 4000, 250000)]
-    holes = [_pigeons(made, n) for n in (8, 6, 10)]
+    holes = [_pigeons(made, n) for n in (9, 6, 10)]
     server = "" if shutil.which("redis-server") and shutil.which("redis-benchmark") else "redis is not installed"
     return [
         each("python", python, sys.executable, python=True, quick=True),

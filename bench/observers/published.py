@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from observers.contenders import LIMITS
-from observers.results import BROKEN, HELD, OPEN, limits, verdict
+from observers.results import BROKEN, HELD, OPEN, limited, limits, verdict
 
 RESULTS, SOAK = ROOT / "bench/results/observers.json", ROOT / "bench/results/soak.json"
 PAGE, LEAKS = ROOT / "docs/observers.md", ROOT / "docs/leaks.md"
@@ -57,7 +57,8 @@ def _put(before: str, begin: str, text_: str) -> str:
 
 
 def text(content: dict) -> str:
-    parts = [_machine(content), _limits(content), _sums(content), _own(content), _recorded(content), _samplers(content), _sites(content), _calls(content), _missing(content)]
+    parts = [_machine(content), _limits(content), _sums(content), _own(content), _recorded(content),
+             _samplers(content, "cpu", "CPU time"), _samplers(content, "time", "time"), _sites(content), _calls(content), _missing(content)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -73,7 +74,7 @@ def _limits(content: dict) -> str:
     for one in limits(content["rows"]):
         what = "where little else is done" if one["allocates"] else "other programs"
         programs = [
-            ", ".join(f"`{row['program']}` {row['time'][0]:.3f}" for row in sorted(one[word], key=lambda row: -row["time"][0]))
+            ", ".join(f"`{row['program']}` {limited(row)[0]:.3f}" for row in sorted(one[word], key=lambda row: -limited(row)[0]))
             for word in (HELD, OPEN, BROKEN)
         ]  # fmt: skip
         lines.append((f"{one['observer']}, {what}: {one['limit']:.2f}", f"**{one['verdict']}**", *programs))
@@ -162,15 +163,15 @@ def _recorded(content: dict) -> str:
     return _table(("masu record, 95 % interval", "the program", "the whole command"), lines) if lines else ""
 
 
-def _samplers(content: dict) -> str:
-    """Time by program, of what can stay on."""
-    rows = [row for row in content["rows"] if row.get("input") == "long"]
+def _samplers(content: dict, figure: str, what: str) -> str:
+    """By program, of what can stay on. A run of before has no CPU time."""
+    rows = [row for row in content["rows"] if row.get("input") == "long" and figure in row]
     observers = list(dict.fromkeys(row["observer"] for row in rows))
     lines = []
     for program in dict.fromkeys(row["program"] for row in rows):
         cells = {row["observer"]: row for row in rows if row["program"] == program}
-        lines.append((f"`{program}`", *(_ratio(cells[name]["time"]) if name in cells else "" for name in observers)))
-    return _table(("time, 95 % interval", *observers), lines) if lines else ""
+        lines.append((f"`{program}`", *(_ratio(cells[name][figure]) if name in cells else "" for name in observers)))
+    return _table((f"{what}, 95 % interval", *observers), lines) if lines else ""
 
 
 def _ratio(interval: list[float | None]) -> str:

@@ -27,16 +27,18 @@ class Measured:
     whole: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     own: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """The part of the program's CPU time that a profiler says it took."""
+    cpu: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """Seconds of CPU time."""
 
     def add(self, length: str, name: str, run: Run) -> None:
-        for values, figure in ((self.seconds, run.seconds), (self.whole, run.whole), (self.kib, run.peak_kib)):
+        for values, figure in ((self.seconds, run.seconds), (self.whole, run.whole), (self.kib, run.peak_kib), (self.cpu, run.cpu)):
             values.setdefault(length, {}).setdefault(name, []).append(figure)
         if run.own:
             self.own.setdefault(length, {}).setdefault(name, []).append(run.own / run.cpu)
 
     def drop(self, length: str, name: str, why: str) -> None:
         self.missing[name] = why
-        for values in (self.seconds, self.whole, self.kib, self.own):
+        for values in (self.seconds, self.whole, self.kib, self.own, self.cpu):
             values.get(length, {}).pop(name, None)
 
 
@@ -66,20 +68,34 @@ def _row(one: Measured, contender: Contender) -> dict:
         "kib": statistics.estimate(kib[:count]).median,
         "kib_without": statistics.estimate(base_kib[:count]).median,
         "time": _interval(times),
+        **({"cpu": _interval(statistics.estimate(parts))} if (parts := _cpu(one, contender, count)) else {}),
         **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
         **({"own": _interval(statistics.estimate(shares))} if (shares := one.own.get(length, {}).get(contender.name)) else {}),
     }  # fmt: skip
 
 
+def _cpu(one: Measured, contender: Contender, count: int) -> list[float]:
+    """What samples: its ratio in each round, which is what the machine gave to both. Of a server that had nothing to do,
+    none."""
+    times = one.cpu.get(contender.input, {}) if contender.samples else {}
+    own, base = (times.get(name, [])[:count] for name in (contender.name, contender.of))
+    return [a / b for a, b in zip(own, base, strict=True)] if base and all(base) else []
+
+
+def limited(row: dict) -> list[float | None]:
+    """What its limit is about: CPU time; of the recorder, and of a run from before, time."""
+    return row.get("cpu", row["time"])
+
+
 def judged(all_rows: list[dict]) -> list[dict]:
     """With their limits and what became of them. A run from before may have had none."""
-    noise = {(row["program"], row["input"]): row["time"][2] for row in all_rows if row["observer"] == AGAIN and "time" in row}
+    noise = {(row["program"], row["input"]): limited(row)[2] for row in all_rows if row["observer"] == AGAIN and "time" in row}
     found = []
     for row in all_rows:
         if "time" in row and row["observer"] in LIMITS:
             limit = LIMITS[row["observer"]][0 if row["allocates"] else 1]
-            row = {**row, "limit": limit, "verdict": verdict(row["time"], limit, noise.get((row["program"], row["input"])))}
+            row = {**row, "limit": limit, "verdict": verdict(limited(row), limit, noise.get((row["program"], row["input"])))}
         found.append(row)
     return found
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,13 +67,26 @@ def peak_kib(process: int) -> int:
     return 0
 
 
-def run(words: tuple[str, ...], contender: Contender, folder: Path) -> Run:
+@contextlib.contextmanager
+def _on_one_processor() -> Iterator[None]:
+    """What this thread starts meanwhile, and itself."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def run(words: tuple[str, ...], contender: Contender, folder: Path, pinned: bool = False) -> Run:
+    """pinned: on one processor."""
     watch = Watch() if contender.helpers else None
     try:
-        usage = measure(
-            contender.command(words, folder), contender.allocator(folder),
-            folder=folder, timeout=TIMEOUT_S, started=watch and watch.started,
-        )  # fmt: skip
+        with _on_one_processor() if pinned else contextlib.nullcontext():
+            usage = measure(
+                contender.command(words, folder), contender.allocator(folder),
+                folder=folder, timeout=TIMEOUT_S, started=watch and watch.started,
+            )  # fmt: skip
     finally:
         if watch:
             watch.ended.set()

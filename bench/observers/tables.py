@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from observers.published import missing
-from observers.results import BROKEN, HELD, OPEN
+from observers.results import BROKEN, HELD, OPEN, limited
 
 KINDS = {True: "programs that do little but allocate", False: "other programs"}
 
@@ -24,9 +24,9 @@ def show(content: dict, out: Console) -> None:
             out.print(_sums(some, content["observers"], kind))
     for row in content["rows"]:
         if "verdict" in row and row["verdict"] != HELD:
-            low, high = row["time"][1:]
+            middle, low, high = limited(row)
             between = f"{low:.3f} to {high:.3f}" if low is not None else "too few rounds"
-            out.print(f"{row['observer']}, {row['program']}: limit {row['limit']:.2f} {row['verdict']}: {row['time'][0]:.3f}, {between}",
+            out.print(f"{row['observer']}, {row['program']}: limit {row['limit']:.2f} {row['verdict']}: {middle:.3f}, {between}",
                           style="bold red" if row["verdict"] == BROKEN else None, highlight=False)  # fmt: skip
     out.print(_sites(content["sites"]))
     out.print(_calls(content["calls"]))

@@ -9,12 +9,12 @@
  * an interval of 1 every block is seen. Limbs of named heaps have budgets of their own.
  *
  * A look takes one to four microseconds where looks follow each other, and five or more where all that it needs has
- * left the caches since the last one. So what is rationed is time: the looks of a heap may take one part in
- * BUDGET_SHARE of it, and a fourth of a millisecond at the start, by what a look took lately, in the mean of all
- * threads; a heap saves what it did not need, some milliseconds. When none is left it doubles its own interval, of
- * those classes that are looked at most and as often as it takes, and halves it again when looks have become rare. What
- * comes out of it stays right, since the interval of a block has nothing to do with whether it is seen. An interval
- * below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
+ * left the caches since the last one; there the program pays as much again, as its own data has left them. So what is
+ * rationed is time: the looks of a heap may take one part in BUDGET_SHARE of it, and a fourth of a millisecond at the
+ * start, by what a look took lately, in the mean of all threads; a heap saves what it did not need, some milliseconds.
+ * When none is left it doubles its own interval, of those classes that are looked at most and as often as it takes, and
+ * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
+ * nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
  *
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to heap.left[class]
@@ -32,7 +32,7 @@
 #include "heap/heap.h"
 
 enum { BUDGET_LARGE = CLASS_COUNT, BUDGET_COUNT }; /* large blocks have one in common */
-enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_SHARE = 256 };
+enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_SHARE = 512 };
 
 typedef struct budget_class {
   uint64_t drawn_for; /* the interval that the countdown was drawn for */

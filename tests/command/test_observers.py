@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -149,7 +150,8 @@ def test_it_goes_on_where_it_stopped(tmp_path):
 
 def of(program, allocates, own, base, name="masu heap"):
     seconds = {"long": {name: own, "masu": base}}
-    return Measured(program, allocates, seconds, {"long": {name: [3000.0] * len(own), "masu": [2000.0] * len(base)}})
+    kib = {"long": {name: [3000.0] * len(own), "masu": [2000.0] * len(base)}}
+    return Measured(program, allocates, seconds, kib, cpu={"long": {name: list(own), "masu": list(base)}})
 
 
 HEAP = Contender("masu heap", "masu", "heap profile")
@@ -175,6 +177,7 @@ def test_a_limit_is_not_broken_where_a_copy_of_the_library_takes_as_long(copy, v
     measured = of("p", True, [1.1] * 8, [1.0] * 8)
     measured.seconds["long"][contenders.AGAIN] = copy
     measured.kib["long"][contenders.AGAIN] = [2000.0] * 8
+    measured.cpu["long"][contenders.AGAIN] = copy
     _, row = results.rows([measured], [Contender("masu"), Contender(contenders.AGAIN, "masu"), HEAP])
     assert row["verdict"] == verdict
 
@@ -184,6 +187,36 @@ def test_rounds_are_compared_in_pairs():
     base = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
     (row,) = results.rows([of("p", True, [1.02, 2.04, 1.02, 2.04, 1.02], base)], [Contender("masu"), HEAP])
     assert row["rounds"] == 5 and row["time"] == pytest.approx([1.02] * 3)
+
+
+def test_a_limit_is_about_cpu_time():
+    """What a program waits for is the machine's. A run from before has no other time."""
+    measured = of("p", False, [1.2] * 5, [1.0] * 5)
+    measured.cpu["long"]["masu heap"] = [1.005] * 5
+    (row,) = results.rows([measured], [Contender("masu"), HEAP])
+    assert row["verdict"] == results.HELD and row["time"][0] == 1.2 and row["cpu"][0] == pytest.approx(1.005)
+    del row["cpu"]
+    assert results.judged([row])[0]["verdict"] == results.BROKEN
+
+
+def test_what_has_a_limit_has_the_rounds_that_there_is_time_for(tmp_path):
+    all_ = [Contender("masu"), Contender("jemalloc"), Contender("other", "jemalloc"), HEAP, Contender(contenders.AGAIN, "masu")]
+    found = compare.Runner(all_, compare.Plan(0.5, 2, 1, 1), tmp_path).measured(
+        Program("echo", ("echo", "a"), ("echo", "a")), lambda text, part: None)  # fmt: skip
+    rounds = {row["observer"]: row["rounds"] for row in results.rows([found], all_)}
+    assert rounds["other"] == 2 and rounds["masu heap"] == rounds[contenders.AGAIN] > 5
+    only = compare.Runner(all_[1:3], compare.Plan(0.5, 2, 1, 1), tmp_path).measured(
+        Program("echo", ("echo", "a"), ("echo", "a")), lambda text, part: None)  # fmt: skip
+    assert len(only.seconds["long"]["other"]) > 5
+
+
+def test_a_program_of_one_thread_stays_on_one_processor(tmp_path):
+    before = os.sched_getaffinity(0)
+    for threads, count in (False, 1), (True, len(before)):
+        runner = compare.Runner([Contender("system"), Contender("other", "system")], compare.Plan(0.1, 1, 1, 1), tmp_path)
+        assert not runner.measured(Program("nproc", ("nproc",), ("nproc",), threads=threads), lambda text, part: None).missing
+        assert runner.outputs[("nproc",)].strip() == str(count)
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_limit_is_broken_where_one_program_breaks_it():
