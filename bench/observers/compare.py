@@ -38,7 +38,7 @@ from observers.contenders import Contender
 from observers.programs import Program
 from observers.results import Measured
 
-MOST_ROUNDS = 60
+MOST_ROUNDS = 200
 Tell = Callable[[str, float], None]
 """What is being done, and which part of it is done."""
 
@@ -53,7 +53,7 @@ class Plan:
     short_rounds: int
 
 
-FULL = Plan(90, 5, 15, 3)
+FULL = Plan(120, 5, 15, 3)
 QUICK = Plan(8, 3, 3, 1)
 
 
@@ -211,7 +211,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (under three minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
-    parser.add_argument("--seconds", type=float, metavar="S", help="for the long input of each program (90)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for the long input of each program (120)")
     parser.add_argument("--json", type=Path, default=Path("build/bench/observers.json"), metavar="FILE")
     parser.add_argument("--publish", action="store_true", help=f"also as {published.RESULTS.name}, and into {published.PAGE.name}")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)

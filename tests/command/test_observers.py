@@ -89,7 +89,7 @@ def test_a_redis_server(bench):
     done, content = bench("--quick", "--seconds", "1", "--only", "redis", "--observers", "masu heap")
     assert done.returncode == 0, done.stderr
     (row,) = content["rows"]
-    assert row["rounds"] >= 3 and row["kib"] > 5_000
+    assert row["rounds"] >= 3 and row["kib"] > 5_000 and 0.2 < row["cpu"][0] < 5
 
 
 # ---- What must not count ----
