@@ -6,8 +6,8 @@ Every measurement is a fresh process; the contenders take turns in random order 
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
 What samples runs a long input five times and, where it has a limit, as often as there is time, programs of one thread
 on one processor; the recorder fifteen times one of seconds; what else looks at every allocation a short one, three
-times. A program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing. Last,
-each names the functions of one program that keep most, and of redis-server.
+times. A program that finds or prints something wrong under an observer, or an observer that was not on, counts as
+missing. Last, each names the functions of one program that keep most, and of redis-server.
 """
 
 from __future__ import annotations
