@@ -199,15 +199,15 @@ def test_a_limit_is_about_cpu_time():
     assert results.judged([row])[0]["verdict"] == results.BROKEN
 
 
-def test_what_has_a_limit_has_the_rounds_that_there_is_time_for(tmp_path):
+def test_what_has_a_limit_has_the_rounds_that_there_is_time_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "MOST_ROUNDS", 7)
+    plan, program = compare.Plan(600, 2, 1, 1), Program("echo", ("echo", "a"), ("echo", "a"))
     all_ = [Contender("masu"), Contender("jemalloc"), Contender("other", "jemalloc"), HEAP, Contender(contenders.AGAIN, "masu")]
-    found = compare.Runner(all_, compare.Plan(0.5, 2, 1, 1), tmp_path).measured(
-        Program("echo", ("echo", "a"), ("echo", "a")), lambda text, part: None)  # fmt: skip
+    found = compare.Runner(all_, plan, tmp_path).measured(program, lambda text, part: None)
     rounds = {row["observer"]: row["rounds"] for row in results.rows([found], all_)}
-    assert rounds["other"] == 2 and rounds["masu heap"] == rounds[contenders.AGAIN] > 5
-    only = compare.Runner(all_[1:3], compare.Plan(0.5, 2, 1, 1), tmp_path).measured(
-        Program("echo", ("echo", "a"), ("echo", "a")), lambda text, part: None)  # fmt: skip
-    assert len(only.seconds["long"]["other"]) > 5
+    assert rounds == {"other": 2, "masu heap": 7, contenders.AGAIN: 7}
+    only = compare.Runner(all_[1:3], plan, tmp_path).measured(program, lambda text, part: None)
+    assert len(only.seconds["long"]["other"]) == 7
 
 
 def test_a_program_of_one_thread_stays_on_one_processor(tmp_path):

@@ -26,46 +26,6 @@ TEST(Profile, IsRefusedBeforeTheStart) {
   EXPECT_EQ(masu_profile_write("/tmp/never.heap.pb"), EINVAL);
 }
 
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(MASU_CHECKED)
-/* A program that has one block of a size at a time touches that block's pages, whether it is looked at or not. */
-static long pages_touched_one_by_one(bool sampled) {
-  rusage before, after;
-  if (sampled && masu_profile_start(BELOW_PACE / 10) != 0)
-    return -1;
-  masu_free(masu_malloc(100));
-  getrusage(RUSAGE_SELF, &before);
-  for (int i = 0; i < 20; i++)
-    for (size_t n = 16 * KIB; n <= 256 * KIB; n += 16 * KIB) {
-      void *p = masu_malloc(n);
-      memset(p, i, n);
-      masu_free(p);
-    }
-  getrusage(RUSAGE_SELF, &after);
-  return after.ru_minflt - before.ru_minflt;
-}
-
-TEST(Profile, LargerSamplesTouchNoPagesOfTheirOwn) {
-  long touched[2] = {};
-  for (bool sampled : {false, true}) {
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-      long pages = pages_touched_one_by_one(sampled);
-      _exit(write(ends[1], &pages, sizeof pages) == sizeof pages ? 0 : 1);
-    }
-    EXPECT_EQ(read(ends[0], &touched[sampled], sizeof touched[sampled]), static_cast<ssize_t>(sizeof *touched));
-    close(ends[0]);
-    close(ends[1]);
-    int status = -1;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-  EXPECT_GT(touched[false], 0);
-  EXPECT_LT(touched[true], touched[false] + 50) << "what a sample's record takes is some pages; its blocks are 500";
-}
-#endif
-
 #ifndef MASU_CHECKED /* numbers, which take long there and are the same; threads are below */
 
 /* Blocks that are `in_use` samples on average and are replaced again and again. What the peak says, as a part of what is true. */
@@ -377,14 +337,14 @@ TEST(Profile, TheIntervalIsTrueAtAnyPace) {
 /* Grown in steps or allocated at once, a block has the same chance. */
 TEST(Profile, CountsGrowthInPlace) {
   std::vector<double> ratios;
-  ratios.reserve(100);
-  ASSERT_EQ(masu_profile_start(BELOW_PACE), 0);
-  for (int round = 0; round < 100; round++) {
+  ratios.reserve(150);
+  for (size_t round = 0; round < 150; round++) {
+    ASSERT_EQ(masu_profile_start(4 * MIB + round % 2), 0); /* another interval has its first samples, more than a round takes */
     double estimate = 0, truth = 0;
     for (int i = 0; i < 10; i++) {
       double before = read_profile().in_use;
       void *p = masu_malloc(300000);
-      for (size_t n = 400000; n < MIB; n += n / 4)
+      for (size_t n = 400000; n < 5 * MIB; n += n / 2)
         p = masu_realloc(p, n);
       estimate += read_profile().in_use - before;
       truth += usable(p);
@@ -510,6 +470,46 @@ TEST(Profile, LargerSamplesLeaveTheRecordWhoeverFreesThem) {
   masu_profile_stop();
   EXPECT_EQ(masu_check(), 0);
 }
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(MASU_CHECKED)
+/* A program that has one block of a size at a time touches that block's pages, whether it is looked at or not. */
+static long pages_touched_one_by_one(bool sampled) {
+  rusage before, after;
+  if (sampled && masu_profile_start(BELOW_PACE / 10) != 0)
+    return -1;
+  masu_free(masu_malloc(100));
+  getrusage(RUSAGE_SELF, &before);
+  for (int i = 0; i < 20; i++)
+    for (size_t n = 16 * KIB; n <= 256 * KIB; n += 16 * KIB) {
+      void *p = masu_malloc(n);
+      memset(p, i, n);
+      masu_free(p);
+    }
+  getrusage(RUSAGE_SELF, &after);
+  return after.ru_minflt - before.ru_minflt;
+}
+
+TEST(Profile, LargerSamplesTouchNoPagesOfTheirOwn) {
+  long touched[2] = {};
+  for (bool sampled : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      long pages = pages_touched_one_by_one(sampled);
+      _exit(write(ends[1], &pages, sizeof pages) == sizeof pages ? 0 : 1);
+    }
+    EXPECT_EQ(read(ends[0], &touched[sampled], sizeof touched[sampled]), static_cast<ssize_t>(sizeof *touched));
+    close(ends[0]);
+    close(ends[1]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_GT(touched[false], 0);
+  EXPECT_LT(touched[true], touched[false] + 50) << "what a sample's record takes is some pages; its blocks are 500";
+}
+#endif
 
 #ifndef __SANITIZE_THREAD__ /* which holds signals back, and forbids threads in the child */
 
