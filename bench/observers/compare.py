@@ -4,9 +4,10 @@
 
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time, CPU time and
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
-What samples runs a long input five times and, where it has a limit, as often as there is time, programs of one thread
-on one processor; the recorder fifteen times one of seconds; what else looks at every allocation a short one, three
-times. A program that finds or prints something wrong under an observer, or an observer that was not on, counts as
+What samples runs a long input five times, programs of one thread on one processor. What of it has a limit then runs as
+often as there is time together with what it is compared with, all at once on one processor, of which they take turns;
+their CPU time is compared. The recorder runs fifteen times an input of seconds; what else looks at every allocation a
+short one, three times. A program that finds or prints something wrong under an observer, or an observer that was not on, counts as
 missing. Last, each names the functions of one program that keep most, and of redis-server.
 """
 
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,14 +48,13 @@ Tell = Callable[[str, float], None]
 @dataclass(frozen=True)
 class Plan:
     seconds: float
-    """For the long input of a program."""
-    least_rounds: int
-    """Of all that sample; those with a limit have what is left of the seconds."""
+    """For the rounds together, of each program."""
+    rounds: int
     recorded_rounds: int
     short_rounds: int
 
 
-FULL = Plan(120, 5, 15, 3)
+FULL = Plan(100, 5, 15, 3)
 QUICK = Plan(8, 3, 3, 1)
 
 
@@ -88,17 +89,28 @@ class Runner:
         return [c for c in able if c.name in bases] + observers
 
     def _long(self, program: Program, result: Measured, tell: Tell) -> None:
-        """A warm-up, and as many rounds as there is time; the last of them without those that have no limit."""
-        start, number, taking_part = time.monotonic(), -1, self._taking_part(program, "long")
-        while number < MOST_ROUNDS and any(c.of for c in taking_part):
-            used = time.monotonic() - start
-            if number >= self.plan.least_rounds:
-                if used > self.plan.seconds:
-                    break
-                taking_part = _judged(taking_part)
-            part = max(used / self.plan.seconds, (number + 1) / MOST_ROUNDS)
-            self._round(program, "long", number, taking_part, result, lambda text, p=part: tell(text, min(p, 0.99)))
-            number += 1
+        """A warm-up and the rounds; then those that have a limit, together."""
+        taking_part = self._taking_part(program, "long")
+        for number in range(-1, self.plan.rounds if any(c.of for c in taking_part) else -1):
+            self._round(program, "long", number, taking_part, result, lambda text, n=number: tell(text, 0.3 * n / self.plan.rounds))
+        start, judged = time.monotonic(), _judged(taking_part)
+        for number in range(MOST_ROUNDS):
+            if not judged or (number and time.monotonic() - start > self.plan.seconds):
+                break
+            tell(f"{program.name}: all at once, round {number + 1}", 0.3 + 0.7 * min((time.monotonic() - start) / self.plan.seconds, 0.99))
+            self._together(program, judged, result)
+            judged = _judged(judged)
+
+    def _together(self, program: Program, judged: list[Contender], result: Measured) -> None:
+        """One that fails has no figures; the others keep theirs."""
+        order = self.order.sample(judged, len(judged))
+        with futures.ThreadPoolExecutor(len(order)) as threads:
+            runs = {c: threads.submit(self._once, program, "long", c, pinned=True) for c in order}
+        for contender, run in runs.items():
+            try:
+                result.together.setdefault(contender.name, []).append(run.result().cpu)
+            except Problem as problem:
+                self._failed(program, "long", contender, problem, judged, result)
 
     def _counted(self, program: Program, input_: str, rounds: int, result: Measured, tell: Tell) -> None:
         taking_part = self._taking_part(program, input_)
@@ -116,22 +128,26 @@ class Runner:
             try:
                 done = self._once(program, length, contender)
             except Problem as problem:
-                if not contender.of:
-                    raise Problem(f"{program.name} on {contender.name}: {problem}") from None
-                taking_part.remove(contender)
-                result.drop(length, contender.name, str(problem))
+                self._failed(program, length, contender, problem, taking_part, result)
             else:
                 if number >= 0:
                     result.add(length, contender.name, done)
 
-    def _once(self, program: Program, length: str, contender: Contender) -> running.Run:
+    def _failed(self, program, length, contender, problem, taking_part: list[Contender], result: Measured) -> None:
+        if not contender.of:
+            raise Problem(f"{program.name} on {contender.name}: {problem}") from None
+        taking_part.remove(contender)
+        result.drop(length, contender.name, str(problem))
+
+    def _once(self, program: Program, length: str, contender: Contender, pinned: bool = False) -> running.Run:
         words = program.words(length)
+        pinned |= length == "long" and not program.threads
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.folder, ignore_cleanup_errors=True) as name:
             folder = Path(name)
             if program.requests:
-                done = running.serve(program.requests[length], contender, folder)
+                done = running.serve(program.requests[length], contender, folder, pinned)
             else:
-                done = running.run(words, contender, folder, pinned=length == "long" and not program.threads)
+                done = running.run(words, contender, folder, pinned)
             running.checked(contender, done, folder)
         if not program.allocates and not program.requests:
             self._same(contender, words, done.output)
@@ -145,10 +161,10 @@ class Runner:
 
 
 def _judged(taking_part: list[Contender]) -> list[Contender]:
-    """Those with a limit, what shows their noise, and whom they are compared with; none have one: all."""
-    some = [c for c in taking_part if c.name in contenders.LIMITS or c.name == contenders.AGAIN]
+    """Those with a limit, what shows their noise, and whom they are compared with; none if none has one."""
+    some = [c for c in taking_part if c.of and (c.name in contenders.LIMITS or c.name == contenders.AGAIN)]
     bases = {c.of for c in some}
-    return [c for c in taking_part if c in some or c.name in bases] or taking_part
+    return [c for c in taking_part if c in some or c.name in bases]
 
 
 def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path, state: Path, peers: Path, console: Console):
@@ -211,7 +227,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (under three minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
-    parser.add_argument("--seconds", type=float, metavar="S", help="for the long input of each program (120)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for what runs together, of each program (100)")
     parser.add_argument("--json", type=Path, default=Path("build/bench/observers.json"), metavar="FILE")
     parser.add_argument("--publish", action="store_true", help=f"also as {published.RESULTS.name}, and into {published.PAGE.name}")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)

@@ -29,6 +29,8 @@ class Measured:
     """The part of the program's CPU time that a profiler says it took."""
     cpu: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """Seconds of CPU time."""
+    together: dict[str, list[float]] = field(default_factory=dict)
+    """The same by contender, of the rounds in which all run at once."""
 
     def add(self, length: str, name: str, run: Run) -> None:
         for values, figure in ((self.seconds, run.seconds), (self.whole, run.whole), (self.kib, run.peak_kib), (self.cpu, run.cpu)):
@@ -40,6 +42,7 @@ class Measured:
         self.missing[name] = why
         for values in (self.seconds, self.whole, self.kib, self.own, self.cpu):
             values.get(length, {}).pop(name, None)
+        self.together.pop(name, None)
 
 
 def rows(measured: Iterable[Measured], all_: list[Contender]) -> list[dict]:
@@ -68,7 +71,7 @@ def _row(one: Measured, contender: Contender) -> dict:
         "kib": statistics.estimate(kib[:count]).median,
         "kib_without": statistics.estimate(base_kib[:count]).median,
         "time": _interval(times),
-        **({"cpu": _interval(statistics.estimate(parts))} if (parts := _cpu(one, contender, count)) else {}),
+        **({"cpu": _interval(statistics.estimate(parts)), "cpu_rounds": len(parts)} if (parts := _cpu(one, contender, count)) else {}),
         **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
         **({"own": _interval(statistics.estimate(shares))} if (shares := one.own.get(length, {}).get(contender.name)) else {}),
@@ -76,10 +79,11 @@ def _row(one: Measured, contender: Contender) -> dict:
 
 
 def _cpu(one: Measured, contender: Contender, count: int) -> list[float]:
-    """What samples: its ratio in each round, which is what the machine gave to both. Of a server that had nothing to do,
-    none."""
+    """What samples: its ratio in each round, if there are some together in those. Of a server that had nothing to do, none."""
     times = one.cpu.get(contender.input, {}) if contender.samples else {}
     own, base = (times.get(name, [])[:count] for name in (contender.name, contender.of))
+    if contender.name in one.together:
+        own, base = one.together[contender.name], one.together[contender.of]
     return [a / b for a, b in zip(own, base, strict=True)] if base and all(base) else []
 
 

@@ -69,7 +69,7 @@ def peak_kib(process: int) -> int:
 
 @contextlib.contextmanager
 def _on_one_processor() -> Iterator[None]:
-    """What this thread starts meanwhile, and itself."""
+    """The last one: what this thread starts meanwhile, and itself."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     try:
@@ -211,8 +211,10 @@ class Redis:
         self.log.close()
 
 
-def serve(requests: int, contender: Contender, folder: Path) -> Run:
-    server = Redis(contender, folder)
+def serve(requests: int, contender: Contender, folder: Path, pinned: bool = False) -> Run:
+    """pinned: the server, not its clients."""
+    with _on_one_processor() if pinned else contextlib.nullcontext():
+        server = Redis(contender, folder)
     try:
         seconds = server.load(requests)
         peak, cpu = server.peak_kib(), cpu_seconds(server.process.pid)

@@ -10,6 +10,7 @@ enum {
   RARE = 4,         /* they are rare if so many times as many are earned */
   DOUBLINGS_MOST = 12,
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
+  LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free, colder caches */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
   LOOK_MEAN = 16,      /* looks, over which the mean is taken */
   SAVED_FIRST = 1 << 18, /* ns, for looks that a heap may have at once, to begin with */
@@ -114,7 +115,10 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
     draw(h, class);
 }
 
-static void forget_seen(heap_budget *b) {
+static void pace_from(heap_budget *b, uint64_t now, uint64_t cpu) {
+  b->paced = now;
+  b->paced_cpu = cpu;
+  b->waited = 0;
   b->looks = 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
     b->of[c].seen = 0;
@@ -125,8 +129,7 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->asked = asked;
   b->saved = SAVED_FIRST;
-  b->paced = os_now_ns();
-  forget_seen(b);
+  pace_from(b, os_now_ns(), os_cpu_ns(0));
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
     b->of[c].doublings = 0;
     if (asked)
@@ -179,15 +182,25 @@ static void narrow(heap *h, uint64_t wanted) {
     draw_anew(h, c, b->of[c].doublings > halvings ? b->of[c].doublings - halvings : 0);
 }
 
-/* After each look. */
+/* CPU time of the heap's threads, about: another one may have it now, whose clock shows less or, at most by the time that
+ * has passed, more. */
+static uint64_t cpu_since(const heap_budget *b, uint64_t now, uint64_t cpu) {
+  return min_size(now - b->paced, cpu < b->paced_cpu ? cpu : cpu - b->paced_cpu);
+}
+
+/* After each look. The clock of CPU time is a system call, so it is not asked before it can say that looks are rare. */
 static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   if (h->asked < BUDGET_INTERVAL)
     return;
-  uint64_t now = os_now_ns(), earned = (now - b->paced) / BUDGET_SHARE, each = load_relaxed(&look_ns);
+  uint64_t now = os_now_ns(), each = load_relaxed(&look_ns) + LOOK_UNSEEN, rare = PACED_LOOKS * RARE * each * BUDGET_SHARE;
   b->looks++;
   b->of[class].seen++;
-  if (b->looks < PACED_LOOKS && earned < PACED_LOOKS * RARE * each)
+  if (b->looks < PACED_LOOKS && now - b->paced < rare + b->waited)
+    return;
+  uint64_t cpu = os_cpu_ns(0), worked = cpu_since(b, now, cpu), earned = worked / BUDGET_SHARE;
+  b->waited = now - b->paced - worked;
+  if (b->looks < PACED_LOOKS && worked < rare)
     return;
   uint64_t may = b->saved + earned;
   b->saved = (uint32_t)min_size(may - min_size(may, b->looks * each), SAVED_MOST);
@@ -195,8 +208,7 @@ static void keep_pace(heap *h, unsigned class) {
     narrow(h, earned / (RARE * each));
   else
     widen(h, earned / each);
-  forget_seen(b);
-  b->paced = now;
+  pace_from(b, now, cpu);
 }
 
 static uint64_t budget_spent(heap *h, unsigned class) {

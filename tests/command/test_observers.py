@@ -199,15 +199,49 @@ def test_a_limit_is_about_cpu_time():
     assert results.judged([row])[0]["verdict"] == results.BROKEN
 
 
-def test_what_has_a_limit_has_the_rounds_that_there_is_time_for(tmp_path, monkeypatch):
+def test_what_has_a_limit_runs_together_with_what_it_is_compared_with(tmp_path, monkeypatch):
+    """At once: each waits until all five are there. On one processor, as the program says."""
     monkeypatch.setattr(compare, "MOST_ROUNDS", 7)
-    plan, program = compare.Plan(600, 2, 1, 1), Program("echo", ("echo", "a"), ("echo", "a"))
+    everybody = tmp_path / "everybody"
+    (tmp_path / "program.py").write_text(MEETING)
+    plan, words = compare.Plan(600, 2, 1, 1), (sys.executable, str(tmp_path / "program.py"), str(everybody))
     all_ = [Contender("masu"), Contender("jemalloc"), Contender("other", "jemalloc"), HEAP, Contender(contenders.AGAIN, "masu")]
-    found = compare.Runner(all_, plan, tmp_path).measured(program, lambda text, part: None)
-    rounds = {row["observer"]: row["rounds"] for row in results.rows([found], all_)}
-    assert rounds == {"other": 2, "masu heap": 7, contenders.AGAIN: 7}
-    only = compare.Runner(all_[1:3], plan, tmp_path).measured(program, lambda text, part: None)
-    assert len(only.seconds["long"]["other"]) == 7
+    runner = compare.Runner(all_, plan, tmp_path)
+    monkeypatch.setattr(runner, "_together", lambda *each: (everybody.mkdir(exist_ok=True), compare.Runner._together(runner, *each)))
+    found = runner.measured(Program("meeting", words, words, threads=True), lambda text, part: None)
+    rows = {row["observer"]: row for row in results.rows([found], all_)}
+    assert {name: (row["rounds"], row["cpu_rounds"]) for name, row in rows.items()} == {"other": (2, 2), "masu heap": (2, 7), contenders.AGAIN: (2, 7)}
+    assert {path.read_text() for path in everybody.iterdir()} == {"1"} and len(list(everybody.iterdir())) == 3 * 7
+
+
+MEETING = '''
+import os, pathlib, sys, time
+place = pathlib.Path(sys.argv[1])
+if place.is_dir():
+    (place / str(os.getpid())).write_text(str(len(os.sched_getaffinity(0))))
+    until = time.monotonic() + 60
+    while len(list(place.iterdir())) % 3 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert time.monotonic() < until
+print("met")
+'''
+
+
+def test_what_fails_together_with_others_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "MOST_ROUNDS", 5)
+    all_ = [Contender("masu"), HEAP, Contender(contenders.AGAIN, "masu")]
+    runner = compare.Runner(all_, compare.Plan(600, 1, 1, 1), tmp_path)
+
+    def once(program, length, contender, pinned=False):
+        if pinned and contender is HEAP and len(found.together.get("masu", ())) == 3:
+            raise compare.Problem("it fell over")
+        return running.Run(1, 1, 1000, 0, "", "", cpu=1.02 if contender.of else 1)
+
+    found = Measured("echo", False)
+    monkeypatch.setattr(runner, "_once", once)
+    runner._long(Program("echo", ("echo",), ("echo",)), found, lambda text, part: None)
+    heap, again = results.rows([found], all_)
+    assert heap["missing"] == "it fell over" and again["cpu_rounds"] == 5 and again["cpu"][0] == pytest.approx(1.02)
 
 
 def test_a_program_of_one_thread_stays_on_one_processor(tmp_path):

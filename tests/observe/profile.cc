@@ -507,7 +507,7 @@ TEST(Profile, LargerSamplesTouchNoPagesOfTheirOwn) {
     EXPECT_EQ(status, 0);
   }
   EXPECT_GT(touched[false], 0);
-  EXPECT_LT(touched[true], touched[false] + 50) << "what a sample's record takes is some pages; its blocks are 500";
+  EXPECT_LT(touched[true], touched[false] + 75) << "records of samples take 30 to 50 pages, blocks of their own a hundred more";
 }
 #endif
 

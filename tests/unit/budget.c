@@ -147,6 +147,12 @@ static void looks_take(uint64_t ns) {
     budget_look_took(ns);
 }
 
+/* CPU time: what a heap earns by. */
+static void work_ms(uint64_t ms) {
+  for (uint64_t start = os_cpu_ns(0); os_cpu_ns(0) - start < ms * 1000000;)
+    ;
+}
+
 static uint64_t interval_now(unsigned class) { return h->asked << h->budget->of[class].doublings; }
 
 /* A look each time, which is a hundred times as many as a part of the time allows. */
@@ -160,7 +166,7 @@ static void looks_keep_a_pace(void **state) {
     look(3);
   assert_int_equal(budget_widest(), interval_now(3));
   while (interval_now(3) > BUDGET_INTERVAL) { /* looks have become rare */
-    os_sleep_ms(100);
+    work_ms(100);
     look(3);
   }
   assert_true(budget_widest() >= 16 * BUDGET_INTERVAL);
@@ -174,7 +180,7 @@ static void looks_keep_a_pace(void **state) {
 /* However fast looks come, those at the start and, until the next judgement, those that were earned are all there are:
  * so many that they take a fourth of a millisecond, however long each takes. */
 static void few_looks_at_the_start(void **state) {
-  enum { FIRST_NS = 1 << 18, JUDGED = 64 };
+  enum { FIRST_NS = 1 << 18, UNSEEN_NS = 1000, JUDGED = 64 };
   (void)state;
   for (uint64_t ns = 500; ns <= 50000; ns *= 10) {
     looks_take(ns);
@@ -184,8 +190,8 @@ static void few_looks_at_the_start(void **state) {
     uint64_t start = os_now_ns(), looks = 0;
     while (!h->budget->of[3].doublings)
       looks += look(3) != 0;
-    uint64_t earned = (os_now_ns() - start) / BUDGET_SHARE / ns;
-    assert_in_range(looks, max_size(FIRST_NS / ns * 9 / 10, JUDGED), FIRST_NS / ns + JUDGED + earned + 1);
+    uint64_t each = ns + UNSEEN_NS, earned = (os_now_ns() - start) / BUDGET_SHARE / each;
+    assert_in_range(looks, max_size(FIRST_NS / each * 9 / 10, JUDGED), FIRST_NS / each + JUDGED + earned + 1);
   }
 }
 
@@ -229,9 +235,52 @@ static void looks_are_saved(void **state) {
   budget_due(h, 3);
   for (int i = 0; i < 2; i++) {
     uint32_t before = h->budget->saved;
-    os_sleep_ms(200);
+    work_ms(300);
     look(3);
-    assert_true(h->budget->saved >= before + 200000000 / BUDGET_SHARE - 64 * 1000);
+    assert_true(h->budget->saved >= before + 300000000 / BUDGET_SHARE - 64 * 2000);
+  }
+}
+
+/* Nor does it ask more often than it may have worked enough since. */
+static void who_waits_earns_nothing(void **state) {
+  (void)state;
+  looks_take(1000);
+  budget_start(0);
+  budget_due(h, 3);
+  budget_start(BUDGET_INTERVAL);
+  budget_due(h, 3);
+  heap_budget *b = h->budget;
+  uint32_t before = b->saved;
+  os_sleep_ms(300);
+  look(3);
+  uint64_t waited = b->waited;
+  assert_true(waited >= 200000000);
+  for (int i = 0; i < 10; i++)
+    look(3);
+  assert_true(b->waited == waited || os_now_ns() - b->paced > waited + 200000000);
+  assert_int_equal(b->saved, before);
+  work_ms(300);
+  look(3);
+  assert_true(b->saved > before);
+}
+
+/* The clock of the next one may be behind that of the one before, or ahead of it. */
+static void a_heap_changes_threads(void **state) {
+  (void)state;
+  looks_take(1000);
+  for (uint64_t i = 0; i < 2; i++) {
+    budget_start(0);
+    budget_due(h, 3);
+    budget_start(BUDGET_INTERVAL);
+    budget_due(h, 3);
+    heap_budget *b = h->budget;
+    uint64_t start = b->paced, most;
+    uint32_t before = b->saved;
+    b->paced_cpu = i ? UINT64_MAX : 0;
+    work_ms(300);
+    look(3);
+    most = (os_now_ns() - start) / BUDGET_SHARE;
+    assert_in_range(b->saved, before + 300000000 / BUDGET_SHARE - 64 * 2000, before + most);
   }
 }
 
@@ -297,6 +346,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_look_that_was_interrupted_counts_as_one, begin, end),
       cmocka_unit_test_setup_teardown(the_pace_is_kept_where_it_is_lost, begin, end),
       cmocka_unit_test_setup_teardown(looks_are_saved, begin, end),
+      cmocka_unit_test_setup_teardown(who_waits_earns_nothing, begin, end),
+      cmocka_unit_test_setup_teardown(a_heap_changes_threads, begin, end),
       cmocka_unit_test_setup_teardown(sums_are_right_at_any_pace, begin, end),
       cmocka_unit_test_setup_teardown(observers_are_not_looked_at, begin, end),
       cmocka_unit_test_setup_teardown(nobody_looks_any_more, begin, end),
