@@ -502,3 +502,32 @@ def test_a_script_without_interpreter_is_the_shells(masu, script, tmp_path):
     assert trace.exists()
 
 
+
+
+COUNTS_CHILDREN = """
+import subprocess, sys, threading, time
+from masu import record
+over = threading.Event()
+
+def start_others():
+    while not over.is_set():
+        one = threading.Thread(target=lambda: None)
+        one.start()
+        one.join()
+
+child = subprocess.Popen(["sleep", "60"])
+others = [threading.Thread(target=start_others) for _ in range(3)]
+[one.start() for one in others]
+try:
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        assert record._children() == 1
+finally:
+    over.set()
+    child.kill()
+"""
+
+
+def test_children_are_counted_while_threads_of_ours_end():
+    done = subprocess.run([sys.executable, "-c", COUNTS_CHILDREN], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
