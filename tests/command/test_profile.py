@@ -349,10 +349,17 @@ def test_a_child_of_vfork_that_fails_to_execute(masu, compile_program, tmp_path)
     assert inside(folded(masu, tmp_path / "it"), "leaks") == 1000
 
 
-def test_where_only_another_process_allocates_its_sites_are_shown(masu, planted, tmp_path):
+def test_where_only_another_process_has_samples_its_sites_are_shown(masu, planted, tmp_path):
     result = masu("run", "--profile", "heap", "--", "sh", "-c", f"{planted} 40; exit 2", cwd=tmp_path)
     assert result.returncode == 2
     assert re.search(r"of program\.\d+\.heap\.pb\.gz:", result.stderr)
+    assert "leaks < main" in result.stderr
+
+
+def test_so_are_they_where_the_program_allocates_less(masu, planted, tmp_path):
+    command = ["run", "--profile", "heap", *EXACT, "--", "sh", "-c", f"{planted} 4; exit 2"]
+    result = masu(*command, cwd=tmp_path)
+    assert "sh." in result.stderr and re.search(r"of program\.\d+\.heap\.pb\.gz:", result.stderr)
     assert "leaks < main" in result.stderr
 
 

@@ -213,16 +213,25 @@ static void heaps_are_emptied(void **state) {
   assert_true(soon(nothing_idle));
 }
 
+/* No nap begins for so long: once, as a process that was stopped or frozen goes to sleep anew. */
+static bool it_sleeps_on(void) {
+  for (int window = 0; window < 20; window++) {
+    unsigned long before = 0, after = 0;
+    REQUIRE(helpers(&before) == 1);
+    sleep_ms(300);
+    REQUIRE(helpers(&after) == 1);
+    if (after == before)
+      return true;
+  }
+  return false;
+}
+
 static void it_sleeps_until_it_is_rung(void **state) {
-  unsigned long before = 0, after = 0;
   (void)state;
   for (int round = 0; round < 3; round++) {
     assert_true(soon(nothing_idle));
     sleep_ms(3 * DELAY); /* it has seen that there is nothing to do */
-    assert_int_equal(helpers(&before), 1);
-    sleep_ms(300);
-    assert_int_equal(helpers(&after), 1);
-    assert_int_equal(after, before);
+    assert_true(it_sleeps_on());
     make_idle(4);
     assert_true(soon(nothing_idle));
   }
@@ -233,9 +242,12 @@ static void nothing_goes_before_the_delay(void **state) {
   (void)state;
   option_set(OPTION_purge_delay, 2000);
   sleep_ms(3 * DELAY); /* its nap of before is over */
+  uint64_t start = os_now_ms();
   make_idle(8);
   sleep_ms(1200);
-  assert_int_equal(supply_figures_now().idle, 8 * SLICE_SIZE);
+  size_t idle = supply_figures_now().idle;
+  if (os_now_ms() - start < 2000)
+    assert_int_equal(idle, 8 * SLICE_SIZE);
   assert_true(soon(nothing_idle));
 }
 

@@ -246,7 +246,7 @@ def _tell(program: str, taken) -> None:
 
 
 def _table(files: list, sites) -> None:
-    """Of the program, or, where it only starts others, of the one that has most."""
+    """Of the process that has most: the program's own, unless it only starts others."""
     from rich.console import Console
 
     from masu.profile_cpu import unsampled, verdict
@@ -256,7 +256,7 @@ def _table(files: list, sites) -> None:
 
     console = Console(stderr=True, highlight=False)
     console = console if console.is_terminal else Console(stderr=True, highlight=False, width=200)
-    path, heap = files[0] if files[0][1].stacks else max(files, key=most)
+    path, heap = max(files, key=most)
     if not heap.stacks and heap.is_cpu:
         say("no sample: less CPU time was used than --hz has samples for")
     elif not heap.stacks:
