@@ -1,16 +1,18 @@
-"""A day's load in half a minute, day after day, with the heap profiler on: what must not grow does not, and what it costs.
+"""A day's load in a minute, day after day, with the heap profiler on: what must not grow does not, and what it costs.
 
-    script/soak-observers [--minutes N] [--only redis,python] [--json FILE] [--publish]
+    script/soak-observers [--minutes N] [--only redis,python] [--pairs N] [--json FILE] [--publish]
 
-redis-server and a service in Python each run twice: with the sampler on, and off. A day has 24 hours, whose load and
-sizes rise and fall; each hour both get the same load, one after the other in random order. Of each hour the time,
-the resident memory, masu's own, and the size and call sites of the newest profile are kept.
+redis-server and a service in Python run in ten processes with the sampler on, and ten with it off. A day has 24 hours,
+whose load and sizes rise and fall; each hour all get the same load, at once, and take turns on one processor. Of each
+hour the CPU time, the resident memory and masu's own are kept, and the size and call sites of the profile that those
+with the sampler on are asked for at midnight.
 
-Judged by the means of the days after the warm-up, a third of all: the slope of each figure (Theil and Sen) with its 95 % interval, times the
-days. `steady`: the whole interval is below 5 % of the figure (or below a small amount: some KiB, 25 sites). `grows`:
-all of it is above that. `not clear`: neither; a longer run tells. The cost is the ratio of the hours' times, with the
-95 % interval of a bootstrap over hours; it is held where all of that is below the sampler's limit, broken where all is above. The exit
-status is 0 when all is steady and the cost not broken.
+Judged by the means of the days after the warm-up, a third of all, over all processes: the slope of each figure (Theil
+and Sen) with its 95 % interval, times the days. `steady`: the whole interval is below 5 % of the figure (or below a
+small amount: some KiB, 25 sites). `grows`: all of it is above that. `not clear`: neither; a longer run tells. The cost
+is the ratio of CPU times in all these days, the median of the pairs of a process with and one without, since processes
+differ with where their memory lies; with the 95 % interval of a bootstrap over pairs. It is held where all of that is
+below the sampler's limit, broken where all is above. The exit status is 0 when all is steady and the cost not broken.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +52,7 @@ from masu.pprof import BadProfile, read
 from observers import published, tables
 from observers.contenders import Contender
 from observers.results import BROKEN, verdict
-from observers.running import Redis
+from observers.running import Redis, cpu_seconds, on_one_processor
 
 HOURS = 24
 WARM_UP = 1 / 3
@@ -57,7 +62,7 @@ FIGURES = {"resident": 256 << 10, "own": 64 << 10, "profile": 8 << 10, "sites": 
 """Bytes and a count, with what is too little to judge. `own`: masu's descriptors and tables."""
 STEADY, GROWS, OPEN = "steady", "grows", "not clear"
 ON, OFF = "on", "off"
-EVERY_S = 1
+ASKS = signal.SIGUSR2
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class PythonSoak:
 
     def load(self, hour: Hour, seed: int) -> str:
         try:
-            print(seed, hour.requests(3000), hour.size, file=self.process.stdin, flush=True)
+            print(seed, hour.requests(600), hour.size, file=self.process.stdin, flush=True)
         except BrokenPipeError:
             pass  # what it said is read below
         answer = self.process.stdout.readline()
@@ -134,68 +139,90 @@ PROGRAMS = {"redis": RedisSoak, "python": PythonSoak}
 # ---- One soak ----
 
 
+@dataclass(eq=False)
+class Process:
+    side: str
+    folder: Path
+    program: RedisSoak | PythonSoak
+    cpu: list[float] = field(default_factory=list)
+    """Seconds; a value for each hour, as of all figures."""
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def loaded(self, hour: Hour, seed: int) -> str | None:
+        """Its answer."""
+        before = cpu_seconds(self.program.pid)
+        if self.side == ON and not hour.number:
+            os.kill(self.program.pid, ASKS)
+        answer = self.program.load(hour, seed)
+        self.cpu.append(cpu_seconds(self.program.pid) - before)
+        return answer
+
+    def look(self) -> None:
+        try:
+            with live.Page(self.program.pid) as page:
+                process = page.read().process
+        except live.NotLive as why:
+            raise Problem(str(why)) from None
+        for name, value in {"resident": process["resident"], "own": process["own"], **_profile(self.folder)}.items():
+            self.figures.setdefault(name, []).append(value)
+
+
 @dataclass
 class Kept:
-    """A value for each hour."""
+    processes: list[Process]
 
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {ON: [], OFF: []})
-    figures: dict[str, dict[str, list[float]]] = field(default_factory=lambda: {ON: {}, OFF: {}})
+    def of(self, side: str) -> list[Process]:
+        return [process for process in self.processes if process.side == side]
 
     def days(self) -> int:
-        return len(self.seconds[ON]) // HOURS
+        return len(self.processes[0].cpu) // HOURS
+
+    def mean(self, side: str, figure: str) -> list[float]:
+        """Over the processes that have it, by day; empty: none has."""
+        found = [by_day(process.figures[figure], self.days()) for process in self.of(side) if figure in process.figures]
+        return np.mean(found, axis=0).tolist() if found else []
 
 
 def contenders() -> dict[str, Contender]:
     library = library_path()
-    on = f"MASU_OPTIONS=live,profile,profile_every:{EVERY_S}"
+    on = f"MASU_OPTIONS=live,profile,profile_signal:{ASKS.value}"
     return {
         ON: Contender(ON, OFF, library=library, settings=(on, "MASU_PROFILE={folder}")),
         OFF: Contender(OFF, library=library, settings=("MASU_OPTIONS=live",)),
     }
 
 
-def soak(name: str, minutes: float, load: float, folder: Path, tell: Callable[[str, float], None]) -> Kept:
-    kept, order, start = Kept(), random.Random(1), time.monotonic()
-    folders = {side: folder / f"{name}-{side}" for side in (ON, OFF)}
+def soak(name: str, minutes: float, load: float, pairs: int, folder: Path, tell: Callable[[str, float], None]) -> Kept:
+    order, start = random.Random(1), time.monotonic()
     with contextlib.ExitStack() as stack:
-        programs = {}
-        for side, contender in contenders().items():
-            folders[side].mkdir()
-            programs[side] = PROGRAMS[name](contender, folders[side])
-            stack.callback(programs[side].kill)
+        kept = Kept([])
+        for side, contender in list(contenders().items()) * pairs:
+            own = folder / f"{name}-{len(kept.processes)}"
+            own.mkdir()
+            with on_one_processor():
+                process = Process(side, own, PROGRAMS[name](contender, own))
+            stack.callback(process.program.kill)
+            kept.processes.append(process)
         while True:
             used = (time.monotonic() - start) / (60 * minutes) if minutes else 1
             if used >= 1 and kept.days() >= LEAST_DAYS:
                 break
             for number in range(HOURS):
                 tell(f"{name}, day {kept.days() + 1}, hour {number}", min(used, 0.99))
-                _hour(Hour(number, load), programs, folders, kept, order)
-        for program in programs.values():
-            program.stop()
+                _hour(Hour(number, load), kept, order)
+        for process in kept.processes:
+            process.program.stop()
     return kept
 
 
-def _hour(hour: Hour, programs: dict, folders: dict[str, Path], kept: Kept, order: random.Random) -> None:
-    seed, answers = order.randrange(1 << 30), set()
-    for side in order.sample((ON, OFF), 2):
-        start = time.monotonic()
-        answers.add(programs[side].load(hour, seed))
-        kept.seconds[side].append(time.monotonic() - start)
+def _hour(hour: Hour, kept: Kept, order: random.Random) -> None:
+    seed, shuffled = order.randrange(1 << 30), order.sample(kept.processes, len(kept.processes))
+    with futures.ThreadPoolExecutor(len(shuffled)) as threads:
+        answers = set(threads.map(lambda process: process.loaded(hour, seed), shuffled))
     if len(answers) > 1:
         raise Problem("the answers differ with the sampler on")
-    for side, program in programs.items():
-        figures = _figures(program.pid, folders[side])
-        for name, value in figures.items():
-            kept.figures[side].setdefault(name, []).append(value)
-
-
-def _figures(pid: int, folder: Path) -> dict[str, float]:
-    try:
-        with live.Page(pid) as page:
-            process = page.read().process
-    except live.NotLive as why:
-        raise Problem(str(why)) from None
-    return {"resident": process["resident"], "own": process["own"], **_profile(folder)}
+    for process in kept.processes:
+        process.look()
 
 
 def _profile(folder: Path) -> dict[str, float]:
@@ -215,15 +242,14 @@ def _profile(folder: Path) -> dict[str, float]:
 
 
 def judged(kept: Kept) -> list[dict]:
-    """Each figure of the process with the sampler on; beside it that of the other, where it has it."""
+    """Each figure with the sampler on; beside it that without, where it has it."""
     rows = []
     for name, little in FIGURES.items():
-        values = kept.figures[ON].get(name, [])
-        if not values:
+        if not (values := kept.mean(ON, name)):
             raise Problem(f"no figure {name}: the sampler wrote no profile")
-        row = {"figure": name, **growth(by_day(values, kept.days()), little)}
-        if other := kept.figures[OFF].get(name):
-            row["off"] = growth(by_day(other, kept.days()), little)
+        row = {"figure": name, **growth(values, little)}
+        if other := kept.mean(OFF, name):
+            row["off"] = growth(other, little)
         rows.append(row)
     return rows
 
@@ -246,19 +272,24 @@ def growth(days: list[float], little: float) -> dict:
 
 
 def cost(kept: Kept) -> list[float]:
-    """Ratio of the hours' times after the warm-up; hours are drawn in pairs."""
+    """Ratio of the CPU times after the warm-up; pairs are drawn."""
     after = math.ceil(kept.days() * WARM_UP) * HOURS
-    found = statistics.ratio(*(np.array(kept.seconds[side][after:]) for side in (ON, OFF)))
+    with_, without = ([sum(process.cpu[after:]) for process in kept.of(side)] for side in (ON, OFF))
+    found = statistics.estimate(np.divide(with_, without))
     return [found.median, found.low, found.high]
+
+
+def _hours(kept: Kept) -> list[dict]:
+    return [{"side": process.side, "cpu": process.cpu, "figures": process.figures} for process in kept.processes]
 
 
 def shown(figure: str, value: float) -> str:
     return f"{value:,.0f}" if figure == "sites" else f"{value / 1024:,.0f} KiB"
 
 
-def table(name: str, rows: list[dict], ratio: list[float]) -> Table:
-    cost = f"time with the sampler {ratio[0]:.3f}, {ratio[1]:.3f} to {ratio[2]:.3f}, limit {published.SOAK_LIMIT:.2f}: {verdict(ratio, published.SOAK_LIMIT)}"
-    title = f"{name}: {rows[0]['days']} days after the warm-up; {cost}"
+def table(name: str, pairs: int, rows: list[dict], ratio: list[float]) -> Table:
+    cost = f"CPU time with the sampler {ratio[0]:.3f}, {ratio[1]:.3f} to {ratio[2]:.3f}, limit {published.SOAK_LIMIT:.2f}: {verdict(ratio, published.SOAK_LIMIT)}"
+    title = f"{name}: {pairs} pairs, {rows[0]['days']} days after the warm-up; {cost}"
     out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "level", "growth", "95 %", "limit", "", "sampler off: level", "growth"):
         out.add_column(heading, justify="right" if heading else "left", no_wrap=True)
@@ -275,8 +306,9 @@ def table(name: str, rows: list[dict], ratio: list[float]) -> Table:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, metavar="N", help="for each program (10); at least six days in any case")
+    parser.add_argument("--minutes", type=float, default=15, metavar="N", help=f"for each program (15); at least {LEAST_DAYS} days in any case")
     parser.add_argument("--only", default=",".join(PROGRAMS), metavar="PROGRAM,...", help="redis or python")
+    parser.add_argument("--pairs", type=int, default=10, metavar="N", help="processes with the sampler on, and as many with it off (10)")
     parser.add_argument("--json", type=Path, default=Path("build/bench/soak.json"), metavar="FILE")
     parser.add_argument("--publish", action="store_true", help=f"also as {published.SOAK.name}, and into {published.PAGE.name}")
     parser.add_argument("--load", type=float, default=1, help=argparse.SUPPRESS)  # a part of it, for the tests
@@ -284,6 +316,8 @@ def main(argv: list[str]) -> int:
     names = [name for name in given.only.split(",") if name]
     if unknown := set(names) - PROGRAMS.keys():
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    if given.pairs < 1:
+        parser.error("--pairs is 1 or more")
     if given.publish and (set(names) != PROGRAMS.keys() or given.load != 1):
         parser.error("--publish is for all of it")
     console, content, fine = tables.console(), {"machine": machine(), "programs": {}}, True
@@ -293,10 +327,10 @@ def main(argv: list[str]) -> int:
             with Progress(*columns, console=console, transient=True) as progress:
                 task = progress.add_task(name, total=1)
                 tell = lambda text, part: progress.update(task, description=text, completed=part)  # noqa: E731
-                kept = soak(name, given.minutes, given.load, Path(folder), tell)
+                kept = soak(name, given.minutes, given.load, given.pairs, Path(folder), tell)
             rows, ratio = judged(kept), cost(kept)
-            content["programs"][name] = {"figures": rows, "cost": ratio, "hours": vars(kept)}
-            console.print(table(name, rows, ratio))
+            content["programs"][name] = {"figures": rows, "cost": ratio, "pairs": given.pairs, "processes": _hours(kept)}
+            console.print(table(name, given.pairs, rows, ratio))
             fine &= all(row["verdict"] == STEADY for row in rows) and verdict(ratio, published.SOAK_LIMIT) != BROKEN
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(content, indent=1) + "\n")
