@@ -96,7 +96,7 @@ def soaked(content: dict) -> str:
                 name, NAMES[row["figure"]], _figure(row, "level"), f"{_figure(row, 'growth')}, {_figure(row, 'low')} – {_figure(row, 'high')}",
                 _figure(row, "limit"), f"**{row['verdict']}**", f"{_figure({**off, 'figure': row['figure']}, 'growth')}" if off else "",
             ))  # fmt: skip
-    days = "; ".join(f"{name} {one['pairs']} pairs, {one['figures'][0]['days']} days" for name, one in content["programs"].items())
+    days = "; ".join(f"{name} {one['processes']} processes each, {one['figures'][0]['days']} days" for name, one in content["programs"].items())
     costs = "; ".join(f"{name} {_ratio(one['cost'])}, **{verdict(one['cost'], SOAK_LIMIT)}**" for name, one in content["programs"].items())
     return "\n\n".join([
         f"{_machine(content)} After the warm-up: {days}. CPU time with the sampler, which may be {SOAK_LIMIT:.2f}: {costs}.",

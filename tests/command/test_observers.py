@@ -17,6 +17,7 @@ pytest.importorskip("scipy")
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
+from masu import live, profile, profile_live  # noqa: E402
 from observers import calls, compare, contenders, published, results, running, sites, soak, tables  # noqa: E402
 from observers.contenders import Contender  # noqa: E402
 from observers.programs import Program  # noqa: E402
@@ -343,10 +344,10 @@ def test_sums_and_the_page():
     assert published.page(page, content, None) == page
     growth = {"level": 2048, "growth": 10, "low": -1024, "high": 1024, "limit": 100, "days": 12, "verdict": "steady"}
     figures = [{"figure": "resident", **growth, "off": growth}, {"figure": "sites", **growth, "verdict": "grows"}]
-    soaked = published.page(page, content, {"machine": content["machine"], "programs": {"redis": {"pairs": 9, "figures": figures, "cost": [1.01, 1.0, 1.02]}}})
-    assert "redis 9 pairs, 12 days. CPU time with the sampler, which may be 1.01: redis 1.010, 1.000 – 1.020, **not clear**." in soaked
+    soaked = published.page(page, content, {"machine": content["machine"], "programs": {"redis": {"processes": 9, "figures": figures, "cost": [1.01, 1.0, 1.02]}}})
+    assert "redis 9 processes each, 12 days. CPU time with the sampler, which may be 1.01: redis 1.010, 1.000 – 1.020, **not clear**." in soaked
     for cost, verdict in ([1.0, 0.99, 1.01], "held"), ([1.05, 1.02, 1.08], "broken"):
-        assert f", **{verdict}**." in published.soaked({"machine": content["machine"], "programs": {"redis": {"pairs": 9, "figures": figures, "cost": cost}}})
+        assert f", **{verdict}**." in published.soaked({"machine": content["machine"], "programs": {"redis": {"processes": 9, "figures": figures, "cost": cost}}})
     assert "| redis | resident memory | 2 KiB | 0 KiB, -1 KiB – 1 KiB | 0 KiB | **steady** | 0 KiB |" in soaked
     assert "| redis | call sites in it | 2,048 | 10, -1,024 – 1,024 | 100 | **grows** |  |" in soaked
 
@@ -458,18 +459,38 @@ def test_days():
     assert min(hours) == hours[4] and max(hours) == hours[16] and max(hours) > 5 * min(hours)
 
 
-def test_the_cost_is_of_pairs_after_the_warm_up():
-    def process(side, first, later):
-        return soak.Process(side, Path(), None, [first] * (2 * soak.HOURS) + [later] * (4 * soak.HOURS), {"own": [1.0 + later] * (6 * soak.HOURS)})
+def test_the_cost_is_of_days_of_one_process():
+    def process(number, level, with_sampler):
+        one = soak.Process(soak.TURNS, number, Path(), None)
+        for day in range(6):
+            hour = 100.0 if day < 2 else level * (with_sampler if one.samples(day) else 1)
+            one.cpu += [hour] * soak.HOURS
+        return one
 
-    kept = soak.Kept([process(side, 5.0, later) for later in (1.0, 2.0, 4.0) for side in (soak.ON, soak.OFF)])
-    kept.processes[0].cpu[-1] += 7 * 96  # eight times as much as without, and once only
-    assert soak.cost(kept)[0] == 1.0 and kept.days() == 6
-    for one in kept.of(soak.ON):
-        one.cpu[2 * soak.HOURS :] = [1.5 * hour for hour in one.cpu[2 * soak.HOURS :]]
-    assert soak.cost(kept) == [1.5, -math.inf, math.inf]  # three pairs have no interval
-    assert soak.cost(soak.Kept(kept.processes * 2))[1:] == [1.5, pytest.approx(1.5 * 8)]
-    assert kept.mean(soak.ON, "own") == [pytest.approx(1 + 7 / 3)] * 6 and kept.mean(soak.OFF, "sites") == []
+    kept = soak.Kept([process(number, 1.0 + number, 1.5 if number else 9) for number in range(5)])
+    assert soak.cost(kept) == [1.5, 1.5, 9]
+    assert [one.samples(0) for one in kept.processes] == [True, False, True, False, True]
+    kept.processes.append(soak.Process(soak.ON, 0, Path(), None, [1.0] * 6 * soak.HOURS, {"own": [3.0] * 6 * soak.HOURS}))
+    kept.processes.append(soak.Process(soak.ON, 1, Path(), None, [1.0] * 6 * soak.HOURS, {"own": [4.0] * 6 * soak.HOURS}))
+    assert soak.cost(kept) == [1.5, 1.5, 9] and kept.mean(soak.ON, "own") == [3.5] * 6 and kept.mean(soak.OFF, "sites") == []
+    assert soak.cost(soak.Kept(kept.processes[1:]))[1:] == [-math.inf, math.inf]  # four have no interval
+
+
+@pytest.mark.parametrize("number", (0, 1))
+def test_the_sampler_is_on_every_other_day(tmp_path, number):
+    program = soak.PythonSoak(soak.contenders()[soak.TURNS], tmp_path)
+    process, allocated = soak.Process(soak.TURNS, number, tmp_path, program), [0]
+    try:
+        for day in range(4):
+            for hour in range(soak.HOURS):
+                process.loaded(soak.Hour(hour, 0.05), day * soak.HOURS + hour)
+            try:
+                allocated.append(profile.heap(profile_live.take(program.pid)[1]).total("alloc_space"))
+            except live.NotLive:  # it has not been on so far
+                allocated.append(0)
+            assert (allocated[-1] > allocated[-2]) == ((day + number) % 2 == 0), allocated
+    finally:
+        program.kill()
 
 
 def test_cpu_time_is_also_of_threads_that_have_ended():
@@ -484,7 +505,7 @@ def test_cpu_time_is_also_of_threads_that_have_ended():
 
 
 def test_a_short_soak(tmp_path):
-    words = [sys.executable, SOAK, "--minutes", "0", "--load", "0.1", "--only", "python", "--pairs", "5", "--json", tmp_path / "s.json"]
+    words = [sys.executable, SOAK, "--minutes", "0", "--load", "0.05", "--only", "python", "--processes", "5", "--json", tmp_path / "s.json"]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode in (0, 1), done.stderr  # so short, it may not be clear
     python = json.loads((tmp_path / "s.json").read_text())["programs"]["python"]
@@ -492,8 +513,8 @@ def test_a_short_soak(tmp_path):
     assert figures.keys() == {"resident", "own", "profile", "sites"}
     assert figures["resident"]["level"] > 5 << 20 and figures["sites"]["level"] > 5 and figures["profile"]["level"] > 1000
     assert figures["resident"]["off"]["level"] > 5 << 20 and "off" not in figures["sites"]
-    assert [one["side"] for one in python["processes"]] == ["on", "off"] * 5
-    assert all(len(one["cpu"]) == soak.LEAST_DAYS * soak.HOURS and min(one["cpu"]) > 0 for one in python["processes"])
+    assert [one["side"] for one in python["hours"]] == ["on"] * 5 + ["off"] * 5 + ["turns"] * 5
+    assert all(len(one["cpu"]) == soak.LEAST_DAYS * soak.HOURS and min(one["cpu"]) > 0 for one in python["hours"])
     assert 0.2 < python["cost"][1] <= python["cost"][0] <= python["cost"][2] < 5
     cost = results.verdict(python["cost"], 1.01)
     assert (done.returncode == 0) == (all(row["verdict"] == soak.STEADY for row in figures.values()) and cost != results.BROKEN)
