@@ -11,10 +11,11 @@ Judged by the means of the days after the warm-up, a third of all, over all proc
 (Theil and Sen) with its 95 % interval, times the days. `steady`: the whole interval is below 5 % of the figure (or below
 a small amount: some KiB, 25 sites). `grows`: all of it is above that. `not clear`: neither; a longer run tells.
 
-Two processes on the same library differ by half a percent to one and a half for as long as they run. So the cost is that of a day with
-the sampler on in the CPU time of a day without, both of one process: the median of those where the two alternate, with
-the 95 % interval of a bootstrap over them. It is held where all of that is below the sampler's limit, broken where all
-is above. The exit status is 0 when all is steady and the cost not broken.
+Two processes on the same library differ by half a percent to one and a half for as long as they run. So the cost is
+that of a day with the sampler on in the CPU time of a day without, both of one process, each in that of the same day of
+those that don't alternate: the median of those that do, with the 95 % interval of a bootstrap over them. It is held
+where all of that is below the sampler's limit, broken where all is above. The exit status is 0 when all is steady and
+the cost not broken.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class Process:
         return answer
 
     def samples(self, day: int) -> bool:
-        """Where it alternates: half of them on even days, so that what the days change cancels out."""
+        """Where it alternates: half of them on even days."""
         return (day + self.number) % 2 == 0
 
     def look(self) -> None:
@@ -286,11 +287,13 @@ def growth(days: list[float], little: float) -> dict:
 
 
 def cost(kept: Kept) -> list[float]:
-    """Ratio of the CPU times of days with the sampler on and off, after the warm-up."""
+    """Ratio of the CPU times of days with the sampler on and off, after the warm-up. Days differ, for all processes alike:
+    each is divided by what it took those that don't alternate."""
     days = range(math.ceil(kept.days() * WARM_UP), kept.days())
+    others = np.mean([by_day(process.cpu, kept.days()) for process in kept.of(ON) + kept.of(OFF)], axis=0)
     ratios = []
     for process in kept.of(TURNS):
-        of_day = by_day(process.cpu, kept.days())
+        of_day = by_day(process.cpu, kept.days()) / others
         on, off = (np.mean([of_day[day] for day in days if process.samples(day) == samples]) for samples in (True, False))
         ratios.append(on / off)
     found = statistics.estimate(ratios)

@@ -460,20 +460,23 @@ def test_days():
 
 
 def test_the_cost_is_of_days_of_one_process():
-    def process(number, level, with_sampler):
-        one = soak.Process(soak.TURNS, number, Path(), None)
-        for day in range(6):
-            hour = 100.0 if day < 2 else level * (with_sampler if one.samples(day) else 1)
-            one.cpu += [hour] * soak.HOURS
+    loads = (7.0, 9.0, 1.0, 2.0, 3.0, 4.0)  # two to warm up
+
+    def process(side, number, level, with_sampler):
+        one = soak.Process(side, number, Path(), None)
+        for day, load in enumerate(loads):
+            on = side == soak.ON or (side == soak.TURNS and day > 1 and one.samples(day))
+            one.cpu += [level * load * (with_sampler if on else 1)] * soak.HOURS
+        one.figures["own"] = [level] * len(one.cpu)
         return one
 
-    kept = soak.Kept([process(number, 1.0 + number, 1.5 if number else 9) for number in range(5)])
-    assert soak.cost(kept) == [1.5, 1.5, 9]
-    assert [one.samples(0) for one in kept.processes] == [True, False, True, False, True]
-    kept.processes.append(soak.Process(soak.ON, 0, Path(), None, [1.0] * 6 * soak.HOURS, {"own": [3.0] * 6 * soak.HOURS}))
-    kept.processes.append(soak.Process(soak.ON, 1, Path(), None, [1.0] * 6 * soak.HOURS, {"own": [4.0] * 6 * soak.HOURS}))
-    assert soak.cost(kept) == [1.5, 1.5, 9] and kept.mean(soak.ON, "own") == [3.5] * 6 and kept.mean(soak.OFF, "sites") == []
-    assert soak.cost(soak.Kept(kept.processes[1:]))[1:] == [-math.inf, math.inf]  # four have no interval
+    turns = [process(soak.TURNS, number, 1.0 + number, 1.5 if number else 8) for number in range(5)]
+    others = [process(side, number, 1.0 + 2 * number, 1.5) for side in (soak.ON, soak.OFF) for number in range(2)]
+    kept = soak.Kept(turns + others)
+    assert soak.cost(kept) == pytest.approx([1.5, 1.5, 8])
+    assert [one.samples(0) for one in turns] == [True, False, True, False, True]
+    assert kept.mean(soak.ON, "own") == [2.0] * 6 and kept.mean(soak.OFF, "sites") == []
+    assert soak.cost(soak.Kept(turns[1:] + others))[1:] == [-math.inf, math.inf]  # four have no interval
 
 
 @pytest.mark.parametrize("number", (0, 1))
