@@ -300,8 +300,13 @@ def cost(kept: Kept) -> list[float]:
     return [found.median, found.low, found.high]
 
 
-def _hours(kept: Kept) -> list[dict]:
-    return [{"side": process.side, "cpu": process.cpu, "figures": process.figures} for process in kept.processes]
+def _by_day(kept: Kept) -> list[dict]:
+    """Of each process."""
+    days = kept.days()
+    return [
+        {"side": process.side, "cpu": by_day(process.cpu, days), **{name: by_day(values, days) for name, values in process.figures.items()}}
+        for process in kept.processes
+    ]
 
 
 def shown(figure: str, value: float) -> str:
@@ -350,7 +355,7 @@ def main(argv: list[str]) -> int:
                 tell = lambda text, part: progress.update(task, description=text, completed=part)  # noqa: E731
                 kept = soak(name, given.minutes, given.load, given.processes, Path(folder), tell)
             rows, ratio = judged(kept), cost(kept)
-            content["programs"][name] = {"figures": rows, "cost": ratio, "processes": given.processes, "hours": _hours(kept)}
+            content["programs"][name] = {"figures": rows, "cost": ratio, "processes": given.processes, "by_day": _by_day(kept)}
             console.print(table(name, given.processes, rows, ratio))
             fine &= all(row["verdict"] == STEADY for row in rows) and verdict(ratio, published.SOAK_LIMIT) != BROKEN
     given.json.parent.mkdir(parents=True, exist_ok=True)

@@ -516,8 +516,8 @@ def test_a_short_soak(tmp_path):
     assert figures.keys() == {"resident", "own", "profile", "sites"}
     assert figures["resident"]["level"] > 5 << 20 and figures["sites"]["level"] > 5 and figures["profile"]["level"] > 1000
     assert figures["resident"]["off"]["level"] > 5 << 20 and "off" not in figures["sites"]
-    assert [one["side"] for one in python["hours"]] == ["on"] * 5 + ["off"] * 5 + ["turns"] * 5
-    assert all(len(one["cpu"]) == soak.LEAST_DAYS * soak.HOURS and min(one["cpu"]) > 0 for one in python["hours"])
+    assert [one["side"] for one in python["by_day"]] == ["on"] * 5 + ["off"] * 5 + ["turns"] * 5
+    assert all(len(one["cpu"]) == len(one["own"]) == soak.LEAST_DAYS and min(one["cpu"]) > 0 for one in python["by_day"])
     assert 0.2 < python["cost"][1] <= python["cost"][0] <= python["cost"][2] < 5
     cost = results.verdict(python["cost"], 1.01)
     assert (done.returncode == 0) == (all(row["verdict"] == soak.STEADY for row in figures.values()) and cost != results.BROKEN)
