@@ -68,7 +68,9 @@ STEADY, GROWS, OPEN = "steady", "grows", "not clear"
 ON, OFF, TURNS = "on", "off", "turns"
 """Of the sampler; turns: every other day."""
 ASKS = signal.SIGUSR2
+"""For a profile."""
 INTERVAL = 512 << 10
+"""Bytes; the sampler's own."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,20 @@ class Process:
     def loaded(self, hour: Hour, seed: int) -> str | None:
         """Its answer."""
         before = cpu_seconds(self.program.pid)
-        if not hour.number and self.side == ON:
-            os.kill(self.program.pid, ASKS)
-        if not hour.number and self.side == TURNS:
-            profile_live.sample(self.program.pid, INTERVAL if self.samples(len(self.cpu) // HOURS) else 0)
+        if hour.number == 0:
+            self._midnight()
         answer = self.program.load(hour, seed)
         self.cpu.append(cpu_seconds(self.program.pid) - before)
         return answer
+
+    def _midnight(self) -> None:
+        if self.side == ON:
+            os.kill(self.program.pid, ASKS)
+        elif self.side == TURNS:
+            try:
+                profile_live.sample(self.program.pid, INTERVAL if self.samples(len(self.cpu) // HOURS) else 0)
+            except live.NotLive as why:
+                raise Problem(str(why)) from None
 
     def samples(self, day: int) -> bool:
         """Where it alternates: half of them on even days."""

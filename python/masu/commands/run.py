@@ -246,7 +246,7 @@ def _tell(program: str, taken) -> None:
 
 
 def _table(files: list, sites) -> None:
-    """Of the process that has most: the program's own, unless it only starts others."""
+    """Of the process that has most; said where it is not the program's own."""
     from rich.console import Console
 
     from masu.profile_cpu import unsampled, verdict
