@@ -25,8 +25,8 @@ extern "C" {
 #endif
 
 /* Samples every `interval` bytes on average; 0: 512 KiB; 1: every allocation. From 512 KiB on the samples of a
- * thread may take one part in 512 of its CPU time, and a fourth of a millisecond beforehand, and the same in each named
- * heap, however much it allocates: the interval is widened as far as that takes, for the sizes that are sampled most. Covers what is
+ * thread may take one part in 512 of its CPU time, and four tenths of a millisecond beforehand, and the same in each
+ * named heap, however much it allocates: the interval is widened as far as that takes, for the sizes that are sampled most. Covers what is
  * allocated after each thread's next refill, at most some KiB a size class later. While it
  * runs already, only changes the interval. While leaks are looked for (masu/leaks.h) every allocation is sampled;
  * what is asked for meanwhile counts afterwards. Returns 0 or ENOMEM. */

@@ -10,10 +10,10 @@ enum {
   RARE = 4,         /* they are rare if so many times as many are earned */
   DOUBLINGS_MOST = 12,
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
-  LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free, colder caches */
+  LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
   LOOK_MEAN = 16,      /* looks, over which the mean is taken */
-  SAVED_FIRST = 1 << 18, /* ns, for looks that a heap may have at once, to begin with */
+  SAVED_FIRST = 400000, /* ns, for looks that a heap may have at once, to begin with */
   SAVED_MOST = 1 << 23,  /* and later */
 };
 
@@ -36,6 +36,9 @@ internal void budget_look_took(uint64_t ns) {
   uint64_t mean = load_relaxed(&look_ns);
   store_relaxed(&look_ns, (mean * (LOOK_MEAN - 1) + min_size(ns, LOOK_MOST) + LOOK_MEAN - 1) / LOOK_MEAN);
 }
+
+/* What a look counts with: what took it long will take the program as long again, to find its own data. */
+static uint64_t look_costs(void) { return 2 * load_relaxed(&look_ns) + LOOK_UNSEEN; }
 
 /* -ln(x), 0 < x <= 1, to nine digits: the mathematical library is not there. */
 static double minus_log(double x) {
@@ -193,7 +196,7 @@ static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   if (h->asked < BUDGET_INTERVAL)
     return;
-  uint64_t now = os_now_ns(), each = load_relaxed(&look_ns) + LOOK_UNSEEN, rare = PACED_LOOKS * RARE * each * BUDGET_SHARE;
+  uint64_t now = os_now_ns(), each = look_costs(), rare = PACED_LOOKS * RARE * each * BUDGET_SHARE;
   b->looks++;
   b->of[class].seen++;
   if (b->looks < PACED_LOOKS && now - b->paced < rare + b->waited)
