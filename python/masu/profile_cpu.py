@@ -25,7 +25,7 @@ INTERNAL = (
     ("operator delete", re.compile(r"delete_sized")),
 )
 """What the compiler leaves of masu's functions on a stack, where one ends by calling another."""
-AROUND = re.compile(r"pthread_create|thrd_create|_exit|_Exit|thread_made|(masu_)?(cpu|profile|live|helper|process|library)_|on_cpu_signal")
+AROUND = re.compile(r"pthread_create|thrd_create|_exit|_Exit|thread_made|start_(run|done)|(masu_)?(cpu|profile|live|helper|process|library)_|on_cpu_signal")
 """Functions of masu that aren't the allocator's: what they call may be."""
 PLUMBING = re.compile(r"(void |char\* )?(std|__gnu_cxx)::")
 """Of C++: who called these is who may change something."""

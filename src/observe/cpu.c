@@ -22,8 +22,7 @@ enum {
   CPU_BINS = 1 << 13,    /* few: each page that a sample touches first is a page fault */
   CPU_THREADS = 1 << 14, /* that can have a timer at the same time */
   LOOK_MS = 200,         /* between two looks for threads */
-  LOOK_LEAST_MS = 1,     /* after a thread was made: by then it may have its timer */
-  LOOK_LATEST_MS = 8,    /* if others had theirs by then */
+  LOOK_THREADS = 256,    /* after so many new ones: others may have ended */
   LATE_PERIODS = 10,     /* a thread that is so late may have lost its timer */
 };
 #define CPU_ROOM (32 * MIB)
@@ -63,6 +62,7 @@ static struct {
   size_t last;       /* where a thread was found */
   size_t threads;    /* that have a timer */
   uint64_t look;     /* counts them */
+  size_t given;      /* timers since the last */
   unsigned watcher;  /* masu-cpu */
   uint64_t random;
   uint64_t period;                /* the last, also when it does not run; ns */
@@ -73,7 +73,6 @@ static struct {
 static atomic_u64 cpu_period; /* ns; 0: the profiler does not run */
 static atomic_u32 cpu_watched; /* masu-cpu runs or is about to */
 static atomic_u32 cpu_rung;    /* changes when it has to look */
-static atomic_u32 cpu_found;   /* threads that got their timer by a look */
 static atomic_u64 cpu_written; /* when the last file meanwhile was begun, ns */
 static atomic_u32 cpu_files;
 
@@ -194,6 +193,11 @@ static void cpu_sample(void *what, const void *context) {
 
 /* ---- Timers, under the lock ---- */
 
+static void watch_ring(void) {
+  add_relaxed(&cpu_rung, 1);
+  os_wake_one(&cpu_rung);
+}
+
 /* id 0: a free place. */
 static cpu_thread *thread_find(unsigned id) {
   for (size_t i = 0; i < cpu.places; i++) {
@@ -227,6 +231,8 @@ static void timer_give(unsigned id, uint64_t period) {
   store_release(&t->id, id);
   os_cpu_timer_set(t->timer, due);
   cpu.threads++;
+  if (++cpu.given == LOOK_THREADS)
+    watch_ring();
 }
 
 static void timer_take(cpu_thread *t) {
@@ -243,8 +249,8 @@ static bool is_lost(const cpu_thread *t, uint64_t period) {
   return due > now + period || (due + LATE_PERIODS * period < now && !os_cpu_timer_waits(t->timer, id));
 }
 
-/* True: it is one that was not known, and gets its timer. */
-static bool see_thread(unsigned id) {
+/* It gets its timer if it is not known. */
+static void see_thread(unsigned id) {
   bool busy = timers_lock();
   uint64_t period = load_relaxed(&cpu_period);
   cpu_thread *t = thread_find(id);
@@ -252,13 +258,11 @@ static bool see_thread(unsigned id) {
     timer_take(t);
     t = NULL;
   }
-  bool is_new = !t && period && id != cpu.watcher;
   if (t)
     t->look = cpu.look;
-  else if (is_new)
+  else if (period && id != cpu.watcher)
     timer_give(id, period);
   timers_unlock(busy);
-  return is_new;
 }
 
 /* ---- Looking for threads ---- */
@@ -275,20 +279,16 @@ static void forget_ended_threads(void) {
   timers_unlock(busy);
 }
 
-static void look_at_thread(unsigned id) {
-  if (see_thread(id))
-    add_relaxed(&cpu_found, 1);
-}
-
 static void look_at_threads(void) {
   bool busy = timers_lock();
   cpu.look++;
+  cpu.given = 0;
   timers_unlock(busy);
-  if (os_threads_each(look_at_thread))
+  if (os_threads_each(see_thread))
     forget_ended_threads();
 }
 
-static void see_joined_thread(void) {
+static void see_this_thread(void) {
   if (load_relaxed(&cpu_period))
     see_thread(os_thread_id());
 }
@@ -309,27 +309,18 @@ static void give_way(void) {
 
 static void watch_ensure(void);
 
-/* How long a look waits that somebody rang for. Threads that allocate have their timers by then: where these are
- * all that are made, one look will do for some. */
-static unsigned look_delay(unsigned before, uint32_t found) {
-  return load_relaxed(&cpu_found) != found ? LOOK_LEAST_MS : (unsigned)min_size(2 * before, LOOK_LATEST_MS);
-}
-
 static void *watch_main(void *unused) {
   bool last;
-  unsigned delay = LOOK_LEAST_MS;
   (void)unused;
   os_thread_name("masu-cpu");
   cpu.watcher = os_thread_id();
   while (!(last = helper_is_last_thread()) && load_relaxed(&cpu_period)) {
-    uint32_t rung = load_acquire(&cpu_rung), found = load_relaxed(&cpu_found), lonely = helper_step_ms();
+    uint32_t rung = load_acquire(&cpu_rung), lonely = helper_step_ms();
     give_way();
     look_at_threads();
-    delay = look_delay(delay, found);
     if (file_is_due())
       write_cpu();
     os_wait(&cpu_rung, rung, lonely ? lonely : LOOK_MS);
-    os_sleep_ms(delay);
   }
   store_release(&cpu_watched, 0);
   os_thread_ends();
@@ -345,17 +336,9 @@ static void watch_ensure(void) {
     store_release(&cpu_watched, 0);
 }
 
-static void watch_ring(void) {
-  add_relaxed(&cpu_rung, 1);
-  os_wake_one(&cpu_rung);
-}
-
-internal void cpu_thread_made(void) {
-  if (LIKELY(!load_relaxed(&cpu_period)))
-    return;
-  watch_ensure();
-  watch_ring();
-}
+internal bool cpu_wants_threads(void) { return load_relaxed(&cpu_period) != 0; }
+internal void cpu_thread_made(void) { watch_ensure(); }
+internal void cpu_thread_begins(void) { see_this_thread(); }
 
 /* From the start on where nobody says that a thread was made. */
 static bool watch_is_wanted(void) {
@@ -443,7 +426,7 @@ PUBLIC int masu_cpu_start(unsigned hz) {
     return why;
   if (!exchange_acq_rel(&known_to_fork, 1))
     os_at_fork(NULL, NULL, cpu_fork_child);
-  store_relaxed(&thread_join_hook, see_joined_thread);
+  store_relaxed(&thread_join_hook, see_this_thread);
   look_at_threads();
   if (watch_is_wanted())
     watch_ensure();

@@ -591,15 +591,6 @@ internal void recorded_delete_sized(void *p, size_t alignment, size_t size) {
 
 /* ---- Threads ---- */
 
-typedef struct start {
-  union {
-    void *(*body)(void *);
-    int (*c11_body)(void *);
-  };
-  void *argument;
-  uint32_t number, process;
-} start;
-
 /* Signal handlers, which would write to them, wait. */
 static void close_blocks(void) {
   sigset_t all, before;
@@ -613,50 +604,33 @@ static void close_blocks(void) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static start thread_begins(void *handle) {
-  start s = *(start *)handle;
-  masu_free(handle);
-  if (here && s.process == load_acquire(&here->shared.id)) {
-    mine.process = s.process;
-    mine.number = s.number;
-    close_blocks(); /* of a signal handler that came before, under a number of its own */
-    if (has_end_key)
-      pthread_setspecific(end_key, &mine);
-    write_thread(TRACE_THREAD_START, 0);
-  }
-  return s;
-}
-
-static void *run_thread(void *handle) {
-  start s = thread_begins(handle);
-  return s.body(s.argument);
-}
-
-static int run_c11_thread(void *handle) {
-  start s = thread_begins(handle);
-  return s.c11_body(s.argument);
-}
+internal bool record_is_on(void) { return here != NULL; }
 
 /* The number is given before the thread runs, so that its creator can name it. */
-internal void *record_create(void *body, void **argument, bool c11) {
-  start *s = here ? masu_malloc(sizeof *s) : NULL;
-  if (!s)
-    return NULL;
+internal uint64_t record_thread_made(void) {
+  if (!here)
+    return 0;
   if (!load_acquire(&here->shared.id))
     join_process(); /* a child of fork, whose first call this is */
-  if (mine.process != load_relaxed(&here->shared.id) && load_relaxed(&here->shared.id))
-    join_thread(load_relaxed(&here->shared.id));
-  *s = (start){.argument = *argument, .process = load_relaxed(&here->shared.id)};
-  s->number = new_number();
-  write_thread(TRACE_THREAD_CREATE, s->number);
-  memcpy(&s->body, body, sizeof s->body); /* a pointer to either kind of function */
-  void *runner = c11 ? (void *)run_c11_thread : (void *)run_thread;
-  memcpy(body, &runner, sizeof runner);
-  *argument = s;
-  return s;
+  uint32_t process = load_relaxed(&here->shared.id);
+  if (mine.process != process && process)
+    join_thread(process);
+  uint32_t number = new_number();
+  write_thread(TRACE_THREAD_CREATE, number);
+  return (uint64_t)process << 32 | number;
 }
 
-internal void record_not_created(void *handle) { masu_free(handle); }
+internal void record_thread_begins(uint64_t made) {
+  uint32_t process = (uint32_t)(made >> 32);
+  if (!here || !made || process != load_acquire(&here->shared.id))
+    return;
+  mine.process = process;
+  mine.number = (uint32_t)made;
+  close_blocks(); /* of a signal handler that came before, under a number of its own */
+  if (has_end_key)
+    pthread_setspecific(end_key, &mine);
+  write_thread(TRACE_THREAD_START, 0);
+}
 
 /* Other destructors may still free: what they do opens a block anew, which is closed in the
  * next round of destructors. */

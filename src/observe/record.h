@@ -21,11 +21,10 @@ internal void record_start(void);
 /* The process ends by exit or _exit. */
 internal void record_end(void);
 
-/* A thread is about to be made that will run *body, a pointer to a function, on *argument;
- * it returns a pointer or, for `c11`, an int. Changes both so that the recorder runs it. The handle is for record_not_created,
- * if it could not be made. */
-internal void *record_create(void *body, void **argument, bool c11);
-internal void record_not_created(void *handle);
+internal bool record_is_on(void);
+/* A thread is about to be made: what record_thread_begins gets when it runs; 0: it isn't recorded. */
+internal uint64_t record_thread_made(void);
+internal void record_thread_begins(uint64_t made);
 
 /* The calls, by the names of the functions that they are recorded calls of. */
 internal void *recorded_malloc(size_t size);

@@ -17,8 +17,9 @@
 #define ENTRY_DELETE_SIZED recorded_delete_sized
 #define ENTRY_START() record_start()
 #define ENTRY_END() record_end()
-#define ENTRY_THREAD(body, argument, c11) record_create(body, argument, c11)
-#define ENTRY_THREAD_FAILED(handle) record_not_created(handle)
+#define ENTRY_WANTS_THREADS() record_is_on()
+#define ENTRY_THREAD_MADE() record_thread_made()
+#define ENTRY_THREAD_BEGINS(made) record_thread_begins(made)
 
 #else
 
@@ -30,8 +31,9 @@
 #define ENTRY_DELETE_SIZED(p, align, size) free_fast(p)
 #define ENTRY_START() ((void)0)
 #define ENTRY_END() ((void)0)
-#define ENTRY_THREAD(body, argument, c11) NULL
-#define ENTRY_THREAD_FAILED(handle) ((void)(handle))
+#define ENTRY_WANTS_THREADS() false
+#define ENTRY_THREAD_MADE() 0
+#define ENTRY_THREAD_BEGINS(made) ((void)(made))
 
 #endif
 

@@ -107,11 +107,56 @@ static void find_next(void) {
 typedef int pthread_create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int thrd_create_t(thrd_t *, thrd_start_t, void *);
 
-/* Of a thread of the program's. masu's own start after the real call has returned: nothing of the C library is
- * locked then. */
-static void thread_made(void) {
-  cpu_thread_made();
-  helper_ensure();
+/* What a new thread is to do: a block that its creator makes, if an observer wants to know when it begins, and the
+ * thread frees. */
+typedef struct start {
+  union {
+    void *(*body)(void *);
+    int (*c11_body)(void *);
+  };
+  void *argument;
+  uint64_t recorded;
+} start;
+
+static start *start_make(void *argument) {
+  start *s = ENTRY_WANTS_THREADS() || cpu_wants_threads() ? masu_malloc(sizeof *s) : NULL;
+  if (s)
+    *s = (start){.argument = argument, .recorded = ENTRY_THREAD_MADE()};
+  return s;
+}
+
+/* In the thread. */
+static void start_done(start *s) {
+  uint64_t recorded = s->recorded;
+  masu_free(s);
+  ENTRY_THREAD_BEGINS(recorded);
+  cpu_thread_begins();
+}
+
+/* Both end with a jump: no frame of masu's lies under the program's. */
+static void *start_run(void *handle) {
+  void *(*body)(void *) = ((start *)handle)->body;
+  void *argument = ((start *)handle)->argument;
+  start_done(handle);
+  return body(argument);
+}
+
+static int start_run_c11(void *handle) {
+  int (*body)(void *) = ((start *)handle)->c11_body;
+  void *argument = ((start *)handle)->argument;
+  start_done(handle);
+  return body(argument);
+}
+
+/* A thread of the program's was made, or failed to be. masu's own start after the real call has returned: nothing of
+ * the C library is locked then. */
+static void thread_made(bool made, start *s) {
+  if (made) {
+    cpu_thread_made();
+    helper_ensure();
+  } else {
+    masu_free(s);
+  }
 }
 
 PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
@@ -121,12 +166,11 @@ PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
     *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
   if (os_thread_is_own(body))
     return next(thread, attributes, body, argument);
-  void *recorded = ENTRY_THREAD(&body, &argument, false);
-  int failed = next(thread, attributes, body, argument);
-  if (!failed)
-    thread_made();
-  else
-    ENTRY_THREAD_FAILED(recorded);
+  start *s = start_make(argument);
+  if (s)
+    s->body = body;
+  int failed = s ? next(thread, attributes, start_run, s) : next(thread, attributes, body, argument);
+  thread_made(!failed, s);
   return failed;
 }
 
@@ -134,12 +178,11 @@ PUBLIC int thrd_create(thrd_t *thread, thrd_start_t body, void *argument) {
   static thrd_create_t *next;
   if (!next)
     *(void **)&next = dlsym(RTLD_NEXT, "thrd_create");
-  void *recorded = ENTRY_THREAD(&body, &argument, true);
-  int result = next(thread, body, argument);
-  if (result == thrd_success)
-    thread_made();
-  else
-    ENTRY_THREAD_FAILED(recorded);
+  start *s = start_make(argument);
+  if (s)
+    s->c11_body = body;
+  int result = s ? next(thread, start_run_c11, s) : next(thread, body, argument);
+  thread_made(result == thrd_success, s);
   return result;
 }
 

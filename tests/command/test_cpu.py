@@ -184,6 +184,7 @@ def test_threads_that_never_allocate(masu, threads, tmp_path):
     assert 0.3 < inside(stacks, "thread first", "hot") < 0.55
     assert 0.7 < inside(stacks, "thread second", "cold") < 1.05
     assert inside(stacks, "thread first", "cold") == inside(stacks, "thread second", "hot") == 0
+    assert not any("start_run" in frame for stack in stacks for frame in stack)
     assert re.search(r"[01]\.\d\d s +\d+\.\d % +[\d,]+ +thread second", masu("profile", "--by", "thread", tmp_path / "it").stdout)
 
 

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <masu/cpu.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -154,6 +156,44 @@ TEST(Cpu, FindsThreadsThatDoNotAllocate) {
     t.join();
   masu_cpu_stop();
 }
+
+#ifndef MASU_NO_OVERRIDE
+
+/* The calling thread, as the system lists them. Allocates nothing. */
+static bool has_timer() {
+  char list[4096], line[40];
+  snprintf(line, sizeof line, "signal/tid.%d\n", gettid());
+  int file = open("/proc/self/timers", O_RDONLY | O_CLOEXEC);
+  ssize_t size = read(file, list, sizeof list);
+  close(file);
+  return size > 0 && memmem(list, static_cast<size_t>(size), line, strlen(line));
+}
+
+static void *timer_from_begin(void *some) { return has_timer() ? some : nullptr; }
+static int c11_timer_from_begin(void *) { return has_timer(); }
+
+/* Before it has allocated anything, and before anybody could look for it. */
+TEST(Cpu, AThreadHasItsTimerFromTheBegin) {
+  ASSERT_EQ(masu_cpu_start(0), 0);
+  if (!has_timer())
+    GTEST_SKIP() << "the system does not list timers";
+  for (int i = 0; i < 10; i++) {
+    pthread_t thread;
+    void *had;
+    int some;
+    ASSERT_EQ(pthread_create(&thread, nullptr, timer_from_begin, &some), 0);
+    ASSERT_EQ(pthread_join(thread, &had), 0);
+    EXPECT_TRUE(had);
+    thrd_t c11_thread;
+    int c11_had;
+    ASSERT_EQ(thrd_create(&c11_thread, c11_timer_from_begin, nullptr), thrd_success);
+    ASSERT_EQ(thrd_join(c11_thread, &c11_had), thrd_success);
+    EXPECT_TRUE(c11_had);
+  }
+  masu_cpu_stop();
+}
+
+#endif
 
 static void many_threads(size_t count) {
   std::mutex mutex;
