@@ -13,19 +13,21 @@ enum {
   LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
   LOOK_MEAN = 16,      /* looks, over which the mean is taken */
-  SAVED_FIRST = 400000, /* ns, for looks that a heap may have at once, to begin with */
-  SAVED_MOST = 1 << 23,  /* and later */
+  FIRST = 400000,       /* ns, for looks that nobody has earned when it begins */
+  SAVED_MOST = 1 << 23, /* ns, that a heap saves for more of them at once */
 };
 
 internal_def atomic_u64 budget_interval;
 static atomic_u64 widest;
 static atomic_u64 look_ns = LOOK_FIRST; /* the mean of all threads */
+static atomic_u64 first_left;           /* of FIRST: the first heaps that need it have it */
 
 /* What was seen, and what was not, at an interval that was asked for before is still there. */
 internal void budget_start(uint64_t interval) {
   static uint64_t last;
   if (interval > 1 && interval != last)
     store_relaxed(&widest, last = interval);
+  store_relaxed(&first_left, FIRST);
   store_release(&budget_interval, interval);
 }
 
@@ -131,7 +133,7 @@ static void pace_from(heap_budget *b, uint64_t now, uint64_t cpu) {
 static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->asked = asked;
-  b->saved = SAVED_FIRST;
+  b->saved = 0;
   pace_from(b, os_now_ns(), os_cpu_ns(0));
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
     b->of[c].doublings = 0;
@@ -191,6 +193,13 @@ static uint64_t cpu_since(const heap_budget *b, uint64_t now, uint64_t cpu) {
   return min_size(now - b->paced, cpu < b->paced_cpu ? cpu : cpu - b->paced_cpu);
 }
 
+/* By several threads at once: a little may be given twice. */
+static uint64_t first_take(uint64_t most) {
+  uint64_t left = load_relaxed(&first_left), taken = min_size(left, most);
+  store_relaxed(&first_left, left - taken);
+  return taken;
+}
+
 /* After each look. The clock of CPU time is a system call, so it is not asked before it can say that looks are rare. */
 static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
@@ -205,9 +214,11 @@ static void keep_pace(heap *h, unsigned class) {
   b->waited = now - b->paced - worked;
   if (b->looks < PACED_LOOKS && worked < rare)
     return;
-  uint64_t may = b->saved + earned;
-  b->saved = (uint32_t)min_size(may - min_size(may, b->looks * each), SAVED_MOST);
-  if (b->saved)
+  uint64_t costs = b->looks * each, may = b->saved + earned;
+  if (may < costs)
+    may += first_take(costs - may);
+  b->saved = (uint32_t)min_size(may - min_size(may, costs), SAVED_MOST);
+  if (may >= costs)
     narrow(h, earned / (RARE * each));
   else
     widen(h, earned / each);

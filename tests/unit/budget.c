@@ -177,6 +177,16 @@ static void looks_keep_a_pace(void **state) {
   assert_int_equal(budget_widest(), 4096);
 }
 
+/* Looks, and how many of them the heap earned meanwhile if each counts with so much. */
+static uint64_t looks_until_it_is_too_many(uint64_t each, uint64_t *earned) {
+  uint64_t start = os_now_ns(), looks = 0;
+  budget_due(h, 3);
+  while (!h->budget->of[3].doublings)
+    looks += look(3) != 0;
+  *earned = (os_now_ns() - start) / BUDGET_SHARE / each;
+  return looks;
+}
+
 /* However fast looks come, those at the start and, until the next judgement, those that were earned are all there are:
  * so many that they take four tenths of a millisecond, however long each takes. */
 static void few_looks_at_the_start(void **state) {
@@ -187,12 +197,28 @@ static void few_looks_at_the_start(void **state) {
     budget_start(0);
     budget_due(h, 3);
     budget_start(BUDGET_INTERVAL);
-    uint64_t start = os_now_ns(), looks = 0;
-    while (!h->budget->of[3].doublings)
-      looks += look(3) != 0;
-    uint64_t each = 2 * ns + UNSEEN_NS, earned = (os_now_ns() - start) / BUDGET_SHARE / each;
+    uint64_t each = 2 * ns + UNSEEN_NS, earned, looks = looks_until_it_is_too_many(each, &earned);
     assert_in_range(looks, max_size(FIRST_NS / each * 9 / 10, JUDGED), FIRST_NS / each + JUDGED + earned + 1);
   }
+}
+
+/* One heap had them, so the next has none. */
+static void the_start_is_the_processs(void **state) {
+  enum { NS = 500, EACH_NS = 2 * NS + 1000, JUDGED = 64 };
+  uint64_t earned;
+  (void)state;
+  looks_take(NS);
+  budget_start(0);
+  budget_due(h, 3);
+  budget_start(BUDGET_INTERVAL);
+  assert_true(looks_until_it_is_too_many(EACH_NS, &earned) > 2 * JUDGED);
+  heap *first = h;
+  begin(state);
+  uint64_t looks = looks_until_it_is_too_many(EACH_NS, &earned);
+  assert_in_range(looks, JUDGED, JUDGED + earned + 1);
+  heap_flush(h);
+  roster_leave(h);
+  h = first;
 }
 
 /* Waiting for a processor is no look. */
@@ -343,6 +369,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
       cmocka_unit_test_setup_teardown(looks_keep_a_pace, begin, end),
       cmocka_unit_test_setup_teardown(few_looks_at_the_start, begin, end),
+      cmocka_unit_test_setup_teardown(the_start_is_the_processs, begin, end),
       cmocka_unit_test_setup_teardown(a_look_that_was_interrupted_counts_as_one, begin, end),
       cmocka_unit_test_setup_teardown(the_pace_is_kept_where_it_is_lost, begin, end),
       cmocka_unit_test_setup_teardown(looks_are_saved, begin, end),
