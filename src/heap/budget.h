@@ -12,7 +12,8 @@
  * left the caches since the last one; there the program pays as much again, as its own data has left them. So what is
  * rationed is time: the looks of a heap may take one part in BUDGET_SHARE of the CPU time of its thread, by twice what a
  * look took lately, in the mean of all threads, and a microsecond more; a heap saves what it did not need, some
- * milliseconds. Four tenths of a millisecond are there at the start, for the first heaps that need more. A thread that waits, for work or for a processor, earns nothing.
+ * milliseconds. Four tenths of a millisecond are there at the start, for the first heaps that need more. A thread that
+ * waits, for work or for a processor, earns nothing.
  * When none is left it doubles its own interval, of those classes that are looked at most and as often as it takes, and
  * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
  * nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.

@@ -288,7 +288,7 @@ static void look_at_threads(void) {
     forget_ended_threads();
 }
 
-static void see_this_thread(void) {
+internal void cpu_thread_begins(void) {
   if (load_relaxed(&cpu_period))
     see_thread(os_thread_id());
 }
@@ -338,7 +338,6 @@ static void watch_ensure(void) {
 
 internal bool cpu_wants_threads(void) { return load_relaxed(&cpu_period) != 0; }
 internal void cpu_thread_made(void) { watch_ensure(); }
-internal void cpu_thread_begins(void) { see_this_thread(); }
 
 /* From the start on where nobody says that a thread was made. */
 static bool watch_is_wanted(void) {
@@ -426,7 +425,7 @@ PUBLIC int masu_cpu_start(unsigned hz) {
     return why;
   if (!exchange_acq_rel(&known_to_fork, 1))
     os_at_fork(NULL, NULL, cpu_fork_child);
-  store_relaxed(&thread_join_hook, see_this_thread);
+  store_relaxed(&thread_join_hook, cpu_thread_begins);
   look_at_threads();
   if (watch_is_wanted())
     watch_ensure();
