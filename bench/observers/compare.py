@@ -40,7 +40,7 @@ from observers.contenders import Contender
 from observers.programs import Program
 from observers.results import Measured
 
-MOST_ROUNDS = 200
+MOST_ROUNDS = 2000
 Tell = Callable[[str, float], None]
 """What is being done, and which part of it is done."""
 
