@@ -74,7 +74,7 @@ def _others(made: Path) -> list[Program]:
     python = [_made(made, "objects.py", "range(12)", f"range({n})") for n in (12, 1, 60)]
     script = [_made(made, "objects.lua", "round = 1, 12", f"round = 1, {n}") for n in (12, 1, 40)]
     speed = [_made(made, "speed.sql", "i < 150000", f"i < {n}") for n in (50000, 4000, 250000)]
-    holes = [_pigeons(made, n) for n in (9, 6, 10)]
+    holes = [_pigeons(made, n) for n in (8, 6, 10)]
     server = "" if shutil.which("redis-server") and shutil.which("redis-benchmark") else "redis is not installed"
     return [
         each("python", python, sys.executable, python=True, quick=True),
