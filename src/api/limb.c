@@ -201,7 +201,7 @@ internal NOINLINE void limb_event(heap *l, slab *s) {
     free_event_nested(s->free, s);
     return;
   }
-  if (heap_hand_back(l, s, s->free) || heap_hand_back_observed(l, s))
+  if (heap_hand_back(l, s, s->free) || heap_hand_back_asked(l, s))
     return;
   heap *h = limb_enter(l);
   heap_slab_event(l, s);

@@ -135,17 +135,19 @@ static ALWAYS_INLINE void *take_large_unseen(size_t size, size_t align, size_t *
   return take_large_slow(size, align, dirty);
 }
 
-static COLD NOINLINE void *take_large_sampled(size_t size, size_t align, size_t *dirty, uint64_t interval) {
-  void *p = take_large_unseen(sampled_room(size), align, dirty);
-  if (p)
+/* It may have to be looked at. */
+static COLD NOINLINE void *take_large_questioned(size_t size, size_t align, size_t *dirty) {
+  uint64_t interval = sampled_large_due(size);
+  void *p = take_large_unseen(interval ? sampled_room(size) : size, align, dirty);
+  if (interval && p)
     sampled_large(p, size, interval);
   return p;
 }
 
 static inline void *take_large(size_t size, size_t align, size_t *dirty) {
-  uint64_t interval = UNLIKELY(load_relaxed(&budget_interval) != 0) ? sampled_large_due(size) : 0;
-  if (UNLIKELY(interval != 0))
-    return take_large_sampled(size, align, dirty, interval);
+  uint64_t interval = load_relaxed(&budget_interval);
+  if (UNLIKELY(interval != 0) && !sampled_large_is_covered(size, interval))
+    return take_large_questioned(size, align, dirty);
   return take_large_unseen(size, align, dirty);
 }
 
@@ -156,38 +158,42 @@ static NOINLINE void *malloc_large(size_t size) {
 }
 static NOINLINE void *malloc_refilling_apart(size_t size, unsigned size_class) { return malloc_refilling(size, size_class); }
 
-internal NOINLINE HOT void *malloc_larger(size_t size) {
-  if (size > SMALL_MAX)
-    return malloc_large(size);
-  unsigned c = class_above_table(size);
-  block **hand = heap_hand_at(thread_hot, c * sizeof(void *));
+/* size: what is asked for, at most that of the class. */
+static ALWAYS_INLINE void *malloc_of_class(size_t size, unsigned size_class) {
+  block **hand = heap_hand_at(thread_hot, size_class * sizeof(void *));
   block *b = *hand;
   if (UNLIKELY(!b))
-    return malloc_refilling_apart(size, c);
+    return malloc_refilling_apart(size, size_class);
   *hand = b->next;
   if (CHECKED)
     checked_take(b);
   return b;
 }
 
+internal NOINLINE HOT void *malloc_larger(size_t size) {
+  return size > SMALL_MAX ? malloc_large(size) : malloc_of_class(size, class_above_table(size));
+}
+
 internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty) {
   unsigned c = thread_knows_sizes() ? class_aligned(size, align) : CLASS_COUNT;
   *dirty = size;
-  if (c == CLASS_COUNT)
-    return take_large(max_size(size, 1), align, dirty);
-  void *p = malloc_fast(class_size(c));
-  if (UNLIKELY(load_relaxed(&budget_interval) != 0) && p)
-    sampled_resize(map_get(p), p, size);
-  return p;
+  return c < CLASS_COUNT ? malloc_of_class(size, c) : take_large(max_size(size, 1), align, dirty);
+}
+
+static NOINLINE void *malloc_aligned_apart(size_t align, size_t size) {
+  size_t dirty;
+  return malloc_aligned_dirty(align, size, &dirty);
 }
 
 /* Most often the class is that of the size rounded up. */
-internal void *malloc_aligned(size_t align, size_t size) {
-  size_t dirty, rounded = size <= TABLE_MAX && align <= TABLE_MAX ? ROUND_UP(max_size(size, 1), align) : SIZE_MAX;
-  if (LIKELY(rounded <= TABLE_MAX && thread_knows_sizes() && !(class_size(class_in_table(rounded)) & (align - 1)) &&
-             !load_relaxed(&budget_interval)))
-    return malloc_fast(rounded);
-  return malloc_aligned_dirty(align, size, &dirty);
+internal HOT void *malloc_aligned(size_t align, size_t size) {
+  size_t rounded = size <= TABLE_MAX && align <= TABLE_MAX ? ROUND_UP(max_size(size, 1), align) : SIZE_MAX;
+  if (LIKELY(rounded <= TABLE_MAX && thread_hot->tag != TAG_NO_HEAP)) {
+    unsigned c = class_in_table(rounded);
+    if (LIKELY(!(class_size(c) & (align - 1))))
+      return malloc_of_class(size, c);
+  }
+  return malloc_aligned_apart(align, size);
 }
 
 static bool free_to_front(slab *s) {
@@ -302,7 +308,7 @@ static NOINLINE void free_event_apart(block *b, slab *s) {
     free_event_nested(b, s);
     return;
   }
-  if (heap_hand_back_observed(thread_heap(), s))
+  if (heap_hand_back_asked(thread_heap(), s))
     return;
   heap *h = thread_enter_if_joined();
   heap_slab_event(h, s);

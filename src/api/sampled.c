@@ -13,6 +13,9 @@ static atomic_u16 sampled_tag = TAG_NO_HEAP; /* which no entry has */
 internal void sample_start(const sample_observer *observer, uint64_t interval) {
   store_release(&observer_now, observer);
   budget_start(interval);
+  heap *h = thread_heap();
+  if (h)
+    budget_ask(h); /* what this thread takes next is looked at already */
 }
 
 internal bool sampled_owns(const slab *s, map_tag tag) {
@@ -88,7 +91,7 @@ static void free_own_watched(heap *h, slab *s, block *b) {
   slab_watch_no_more(s, h->hot.tag);
   b->next = s->free;
   s->free = b;
-  if (count_down_release(&s->need) && !heap_hand_back(h, s, b) && !heap_hand_back_observed(h, s))
+  if (count_down_release(&s->need) && !heap_hand_back(h, s, b) && !heap_hand_back_asked(h, s))
     heap_slab_event(h, s);
 }
 

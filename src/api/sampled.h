@@ -17,6 +17,7 @@
 #ifndef MASU_API_SAMPLED_H
 #define MASU_API_SAMPLED_H
 
+#include "api/thread.h"
 #include "heap/budget.h"
 
 /* size: what was asked for. usable: bytes of the block. weight: how many such blocks it stands for, itself among
@@ -67,6 +68,11 @@ internal void sampled_forget(account *a);
 
 /* The same for large blocks. Is the next one, of that size, to be sampled? As budget_due. */
 internal uint64_t sampled_large_due(size_t size);
+/* interval: budget_interval, not 0. True: no, as most often. */
+static ALWAYS_INLINE bool sampled_large_is_covered(size_t size, uint64_t interval) {
+  heap_hot *hot = thread_hot;
+  return !thread_busy && hot->tag != TAG_NO_HEAP && budget_covers_large((heap *)hot, ROUND_UP(size, SLICE_SIZE), interval);
+}
 internal void sampled_large(void *p, size_t size, uint64_t interval);
 static inline bool sampled_large_is(const slab *s) { return UNLIKELY(s->waiting != 0); }
 internal void sampled_large_free(slab *s);

@@ -6,28 +6,27 @@
 #include "pages/meta.h"
 
 enum {
-  PACED_LOOKS = 64, /* after which the pace is judged */
-  RARE = 4,         /* they are rare if so many times as many are earned */
+  JUDGED = 128000, /* ns: after looks that count with so much the pace is judged, which nobody need have earned */
+  MATTERS = 8,     /* what may have been earned matters if it is such a part of what looks cost */
+  RARE = 4,        /* they are rare if so many times as many are earned */
+  RARE_NS = JUDGED * RARE * BUDGET_SHARE,
   DOUBLINGS_MOST = 12,
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
   LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
   LOOK_MEAN = 16,      /* looks, over which the mean is taken */
-  FIRST = 400000,       /* ns, for looks that nobody has earned when it begins */
   SAVED_MOST = 1 << 23, /* ns, that a heap saves for more of them at once */
 };
 
 internal_def atomic_u64 budget_interval;
 static atomic_u64 widest;
 static atomic_u64 look_ns = LOOK_FIRST; /* the mean of all threads */
-static atomic_u64 first_left;           /* of FIRST: the first heaps that need it have it */
 
 /* What was seen, and what was not, at an interval that was asked for before is still there. */
 internal void budget_start(uint64_t interval) {
   static uint64_t last;
   if (interval > 1 && interval != last)
     store_relaxed(&widest, last = interval);
-  store_relaxed(&first_left, FIRST);
   store_release(&budget_interval, interval);
 }
 
@@ -78,10 +77,12 @@ static uint64_t drawn(heap_budget *b, uint64_t interval) {
   return (uint64_t)(minus_log(u) * (double)interval);
 }
 
-static uint32_t *left_of(heap *h, unsigned class) {
+static uint64_t *left_of(heap *h, unsigned class) {
   budget_class *c = h->budget ? &h->budget->of[class] : NULL;
   return c && c->held ? &c->left : &h->left[class];
 }
+
+internal void budget_unseen(heap *h, unsigned class) { *left_of(h, class) = BUDGET_UNSEEN / class_size(class); }
 
 /* Of equal blocks whole ones are counted. */
 static void draw(heap *h, unsigned class) {
@@ -92,7 +93,7 @@ static void draw(heap *h, unsigned class) {
   if (class == BUDGET_LARGE)
     b->large_left = bytes;
   else
-    *left_of(h, class) = (uint32_t)min_size(bytes / class_size(class), UINT32_MAX);
+    *left_of(h, class) = bytes / class_size(class);
 }
 
 /* In a slow path: takes a lock. */
@@ -120,9 +121,8 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
     draw(h, class);
 }
 
-static void pace_from(heap_budget *b, uint64_t now, uint64_t cpu) {
+static void pace_from(heap_budget *b, uint64_t now) {
   b->paced = now;
-  b->paced_cpu = cpu;
   b->waited = 0;
   b->looks = 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
@@ -134,13 +134,14 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->asked = asked;
   b->saved = 0;
-  pace_from(b, os_now_ns(), os_cpu_ns(0));
+  b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
+  pace_from(b, os_now_ns());
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
     b->of[c].doublings = 0;
     if (asked)
       draw(h, c);
     else if (c != BUDGET_LARGE)
-      *left_of(h, c) = UINT32_MAX;
+      budget_unseen(h, c);
   }
 }
 
@@ -155,6 +156,8 @@ static heap_budget *budget_now(heap *h) {
   return asked ? h->budget : NULL;
 }
 
+internal void budget_ask(heap *h) { (void)budget_now(h); }
+
 static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
   uint64_t sum = 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
@@ -166,7 +169,7 @@ static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
  * much and keeps nothing doesn't hide those that keep what they take, unless they share a class. */
 static void widen(heap *h, uint64_t earned) {
   const heap_budget *b = h->budget;
-  uint32_t most = PACED_LOOKS;
+  uint32_t most = b->looks;
   while (most && looks_up_to(b, most) > earned)
     most /= 2;
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
@@ -193,36 +196,34 @@ static uint64_t cpu_since(const heap_budget *b, uint64_t now, uint64_t cpu) {
   return min_size(now - b->paced, cpu < b->paced_cpu ? cpu : cpu - b->paced_cpu);
 }
 
-/* By several threads at once: a little may be given twice. */
-static uint64_t first_take(uint64_t most) {
-  uint64_t left = load_relaxed(&first_left), taken = min_size(left, most);
-  store_relaxed(&first_left, left - taken);
-  return taken;
-}
-
-/* After each look. The clock of CPU time is a system call, so it is not asked before it can say that looks are rare. */
+/* After each look. The clock of CPU time is a system call, at which the kernel may let another thread run. It is not
+ * asked before it can say that looks are rare, nor where a thread that has worked all the time would not have earned
+ * them either. */
 static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   if (h->asked < BUDGET_INTERVAL)
     return;
-  uint64_t now = os_now_ns(), each = look_costs(), rare = PACED_LOOKS * RARE * each * BUDGET_SHARE;
+  uint64_t now = os_now_ns(), each = look_costs(), passed = now - b->paced, earned = passed / BUDGET_SHARE;
   b->looks++;
   b->of[class].seen++;
-  if (b->looks < PACED_LOOKS && now - b->paced < rare + b->waited)
+  uint64_t costs = b->looks * each;
+  if (costs < JUDGED && passed < RARE_NS + b->waited)
     return;
-  uint64_t cpu = os_cpu_ns(0), worked = cpu_since(b, now, cpu), earned = worked / BUDGET_SHARE;
-  b->waited = now - b->paced - worked;
-  if (b->looks < PACED_LOOKS && worked < rare)
-    return;
-  uint64_t costs = b->looks * each, may = b->saved + earned;
-  if (may < costs)
-    may += first_take(costs - may);
+  if (b->saved + MATTERS * earned >= costs) {
+    uint64_t cpu = os_cpu_ns(0), worked = cpu_since(b, now, cpu);
+    b->waited = passed - worked;
+    if (costs < JUDGED && worked < RARE_NS)
+      return;
+    b->paced_cpu = cpu;
+    earned = worked / BUDGET_SHARE;
+  }
+  uint64_t may = b->saved + earned;
   b->saved = (uint32_t)min_size(may - min_size(may, costs), SAVED_MOST);
   if (may >= costs)
     narrow(h, earned / (RARE * each));
   else
     widen(h, earned / each);
-  pace_from(b, now, cpu);
+  pace_from(b, now);
 }
 
 static uint64_t budget_spent(heap *h, unsigned class) {
@@ -233,13 +234,12 @@ static uint64_t budget_spent(heap *h, unsigned class) {
 }
 
 internal void budget_refund(heap *h, unsigned class) {
-  uint32_t *left = left_of(h, class);
-  *left += *left < UINT32_MAX;
+  ++*left_of(h, class);
 }
 
 internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
   const heap_budget *b = budget_now(h);
-  uint32_t *left = left_of(h, class);
+  uint64_t *left = left_of(h, class);
   if (*left)
     return 0;
   if (b && !b->quiet)
@@ -247,7 +247,7 @@ internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
   if (b)
     draw(h, class);
   else
-    *left = UINT32_MAX;
+    budget_unseen(h, class);
   budget_refund(h, class); /* what is given out unseen now is not charged */
   return 0;
 }
@@ -265,12 +265,12 @@ internal NOINLINE uint64_t budget_due_large(heap *h, size_t bytes) {
 internal NOINLINE void budget_ration(heap *h, unsigned class, block *list, uint32_t count) {
   heap_budget *b = budget_now(h);
   if (!b)
-    h->left[class] = UINT32_MAX;
+    budget_unseen(h, class);
   uint32_t fit = (uint32_t)min_size(max_size(h->left[class], 1), count);
   block **end = &list->next;
   for (uint32_t i = 1; i < fit; i++)
     end = &(*end)->next;
-  h->left[class] -= (uint32_t)min_size(h->left[class], fit);
+  h->left[class] -= min_size(h->left[class], fit);
   if (fit < count) {
     budget_class *c = &b->of[class];
     c->held = *end;

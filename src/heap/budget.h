@@ -12,9 +12,9 @@
  * left the caches since the last one; there the program pays as much again, as its own data has left them. So what is
  * rationed is time: the looks of a heap may take one part in BUDGET_SHARE of the CPU time of its thread, by twice what a
  * look took lately, in the mean of all threads, and a microsecond more; a heap saves what it did not need, some
- * milliseconds. Four tenths of a millisecond are there at the start, for the first heaps that need more. A thread that
- * waits, for work or for a processor, earns nothing.
- * When none is left it doubles its own interval, of those classes that are looked at most and as often as it takes, and
+ * milliseconds. A thread that waits, for work or for a processor, earns nothing. Each time that looks have taken an eighth
+ * of a millisecond it is judged, so that much is there before anything was earned.
+ * When they were too many it doubles its own interval, of those classes that are looked at most and as often as it takes, and
  * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
  * nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
  *
@@ -23,8 +23,10 @@
  *     a class that holds blocks has heap.left[class] 0, and what is left in budget_class
  *     a heap that is looked at (heap.asked is not 0) has a budget
  *
- * heap.left is charged whether somebody looks or not, and is as large as it can be where nobody does: so a refill
- * costs the same, and asks one question for both.
+ * heap.left is charged whether somebody looks or not: so a refill costs the same, and what goes straight back into the
+ * hand, and asks one question for both. Where nobody looks it is BUDGET_UNSEEN bytes; so much, or what is left of an
+ * earlier countdown, may go in and out of the hands of another thread before it learns that somebody does now. Refills
+ * ask each time.
  *
  * Threads: a budget belongs to its heap; budget_interval may change at any time.
  */
@@ -34,13 +36,13 @@
 #include "heap/heap.h"
 
 enum { BUDGET_LARGE = CLASS_COUNT, BUDGET_COUNT }; /* large blocks have one in common */
-enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_SHARE = 512 };
+enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_SHARE = 512, BUDGET_UNSEEN = 16 * MIB };
 
 typedef struct budget_class {
   uint64_t drawn_for; /* the interval that the countdown was drawn for */
   block *held;
   uint32_t held_count;
-  uint32_t left; /* while blocks are held: heap.left of later */
+  uint64_t left; /* while blocks are held: heap.left of later */
   uint8_t seen;      /* of `looks` those at this class */
   uint8_t doublings; /* of its interval, to keep the pace */
 } budget_class;
@@ -59,12 +61,23 @@ typedef struct heap_budget {
 internal uint64_t budget_due(heap *h, unsigned class);
 /* The next block that the heap itself gives out is not to be charged. */
 internal void budget_refund(heap *h, unsigned class);
+/* Does the heap know what interval is asked for, and has it what is left from that? budget_ask: from now on. */
+static ALWAYS_INLINE bool budget_is_asked(const heap *h) { return h->asked == load_relaxed(&budget_interval); }
+internal void budget_ask(heap *h);
 /* The usual answer, without asking: no. */
-static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) {
-  return h->asked == load_relaxed(&budget_interval) && h->left[class] != 0;
-}
+static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) { return budget_is_asked(h) && h->left[class] != 0; }
+/* Where nobody looks: as many blocks of the class as may go into the hand before that is asked again. */
+internal void budget_unseen(heap *h, unsigned class);
 /* The same of a large block of so many bytes, while somebody looks; 0: no, and it is charged. */
 internal uint64_t budget_due_large(heap *h, size_t bytes);
+/* The usual answer, without asking: no, and it is charged. */
+static ALWAYS_INLINE bool budget_covers_large(heap *h, size_t bytes, uint64_t interval) {
+  heap_budget *b = h->budget;
+  if (UNLIKELY(h->asked != interval || b->quiet || b->large_left < bytes))
+    return false;
+  b->large_left -= bytes;
+  return true;
+}
 /* The probability of that. */
 internal double budget_probability(size_t size, uint64_t interval);
 /* Heaps are looked at from now on; 0: no more. And the widest interval of those that were since. */
@@ -72,15 +85,7 @@ internal void budget_start(uint64_t interval);
 internal uint64_t budget_widest(void);
 /* What a look took, in ns: the pace follows the mean. */
 internal void budget_look_took(uint64_t ns);
-/* Charges blocks that go into the hand; false: one of them may have to be looked at. */
-static ALWAYS_INLINE bool budget_covers(heap *h, unsigned class, uint32_t count) {
-  uint32_t left = h->left[class];
-  if (UNLIKELY(left < count))
-    return false;
-  h->left[class] = left - count; /* of a countdown from before the interval was changed, too: it will be drawn anew */
-  return true;
-}
-/* The same of a list that isn't covered: the first is given out, the hand gets as many of the others as it may have, and
+/* Of a list that heap_charge does not cover: the first is given out, the hand gets as many of the others as it may have, and
  * the rest is held. Nothing is held yet. */
 internal void budget_ration(heap *h, unsigned class, block *list, uint32_t count);
 /* What is held, and how many; NULL: nothing, and *count stays. budget_release: no longer. */

@@ -254,17 +254,12 @@ static void slab_wakes(heap *h, slab *s) {
   }
 }
 
-internal bool heap_hand_back_observed(heap *h, slab *s) {
-  uint64_t interval = load_relaxed(&budget_interval);
-  block **hand = UNLIKELY(interval != 0) ? heap_hand_to_back(h, s) : NULL;
-  if (LIKELY(!hand))
+internal bool heap_hand_back_asked(heap *h, slab *s) {
+  if (!heap_hand_to_back(h, s) || (s->free->next && !heap_hand_back_count(s)) || !budget_is_asked(h))
     return false;
-  uint32_t count = s->free->next ? heap_hand_back_count(s) : 1;
-  if (!count || h->asked != interval)
-    return false;
-  if (budget_covers(h, s->size_class, count))
-    return heap_hand_back_some(hand, s, s->free, count);
-  return s->block_size > TABLE_MAX; /* stays, as it would with its blocks in the hand, so that other classes find it */
+  if (!h->asked)
+    budget_unseen(h, s->size_class);
+  return heap_hand_back(h, s, s->free) || s->block_size > TABLE_MAX;
 }
 
 internal void heap_slab_event(heap *h, slab *s) {
@@ -491,7 +486,7 @@ static block *refill_from_slabs(heap *h, unsigned size_class, uint32_t *count) {
 
 /* Of a list of count blocks the first, and the others to the hand. */
 static ALWAYS_INLINE block *deal(heap *h, unsigned size_class, block *list, uint32_t count) {
-  if (LIKELY(budget_covers(h, size_class, count)))
+  if (LIKELY(heap_charge(&h->hot.hand[size_class], count)))
     h->hot.hand[size_class] = list->next;
   else
     budget_ration(h, size_class, list, count);

@@ -92,7 +92,7 @@ typedef struct heap {
   /* See budget.h. */
   struct heap_budget *budget; /* NULL until somebody looks at allocations */
   uint64_t asked; /* budget_interval, when `left` was drawn */
-  uint32_t left[CLASS_COUNT]; /* blocks that may go into the hand before the next question */
+  uint64_t left[CLASS_COUNT]; /* blocks that may go into the hand before the next question */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */
   struct heap *parked; /* next parked limb */
@@ -136,6 +136,16 @@ internal void heap_init(heap *h, map_tag tag);
 static inline void heap_forget_hands(heap *h) {
   h->hot.hands_of = 0;
   memset(h->hot.hands, 0, sizeof h->hot.hands);
+}
+
+/* Charges blocks that go into that hand of a heap, whether somebody looks or not; false: one of them may have to be
+ * looked at, or nobody has been asked for long. What is charged lies as far behind each hand. */
+static ALWAYS_INLINE bool heap_charge(block **hand, uint32_t count) {
+  uint64_t *left = (uint64_t *)(void *)((char *)hand + (offsetof(heap, left) - offsetof(heap, hot.hand)));
+  if (UNLIKELY(*left < count))
+    return false;
+  *left -= count; /* of a countdown from before the interval was changed, too: it will be drawn anew */
+  return true;
 }
 
 /* Whose account a block of s is on; NULL: nobody's. */
@@ -211,27 +221,30 @@ static ALWAYS_INLINE void heap_hand_back_so_many(block **hand, slab *s, block *b
 }
 static inline bool heap_hand_back_some(block **hand, slab *s, block *b, uint32_t count) {
   block *rest = count == 1 ? b->next : NULL;
-  if (!count)
+  if (!count || !heap_charge(hand, count))
     return false;
   if (count == 1)
     b->next = NULL;
   heap_hand_back_so_many(hand, s, b, rest, count);
   return true;
 }
-/* b: the block that was freed, the first of the slab's list. False: not now, or somebody looks. A block that is
- * the only one is told apart: what is then written does not depend on what was just read, for which the next call
- * would have to wait. */
+/* b: the block that was freed, the first of the slab's list. False: not now, or a block may have to be looked at. A
+ * block that is the only one is told apart: what is then written does not depend on what was just read, for which the
+ * next call would have to wait. */
 static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s, block *b) {
   block **hand = heap_hand_to_back(h, s);
-  if (!hand || UNLIKELY(load_relaxed(&budget_interval) != 0))
+  if (!hand)
     return false;
   if (b->next)
     return heap_hand_back_some(hand, s, b, heap_hand_back_count(s));
+  if (!heap_charge(hand, 1))
+    return false;
   heap_hand_back_so_many(hand, s, b, NULL, 1);
   return true;
 }
-/* The same while somebody looks. */
-internal bool heap_hand_back_observed(heap *h, slab *s);
+/* After that was false: asks. True: it went back after all, or a slab of larger blocks stays as it would with them in the
+ * hand, so that other classes find it. */
+internal bool heap_hand_back_asked(heap *h, slab *s);
 /* Frees a block of an own slab, as the fast path does. */
 internal void heap_free_own(heap *h, slab *s, block *b);
 
