@@ -1,6 +1,6 @@
 """What observing costs: masu's profilers, other allocators' and tools', on the same programs in one run.
 
-    script/bench-observers [--quick] [--only PROGRAM,...] [--observers NAME,...] [--json FILE] [--publish]
+    script/bench-observers [--quick | --cases] [--only PROGRAM,...] [--observers NAME,...] [--json FILE] [--publish]
 
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time, CPU time and
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
@@ -55,6 +55,7 @@ class Plan:
 
 
 FULL = Plan(100, 5, 15, 3)
+CASES = Plan(15, 2, 0, 0)
 QUICK = Plan(8, 3, 3, 1)
 
 
@@ -149,7 +150,7 @@ class Runner:
             else:
                 done = running.run(words, contender, folder, pinned)
             running.checked(contender, done, folder)
-        if not program.allocates and not program.requests:
+        if program.answers and not program.requests:
             self._same(contender, words, done.output)
         return done
 
@@ -168,7 +169,8 @@ def _judged(taking_part: list[Contender]) -> list[Contender]:
 
 
 def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path, state: Path, peers: Path, console: Console):
-    """By program what was measured, and twice the call sites. What the state has is not measured again."""
+    """By program what was measured, and twice the call sites; of the benchmark's cases none. What the state has is not
+    measured again."""
     done = read_state(state)
     if done:
         console.print(f"going on from {state}: {len(done)} programs are measured", highlight=False)
@@ -182,6 +184,8 @@ def measure(all_: list[Contender], some: list[Program], plan: Plan, folder: Path
             if program.name not in done:
                 done[program.name] = runner.measured(program, tell)
                 write_state(state, done)
+        if not plan.recorded_rounds:
+            return [done[program.name] for program in some], {"truth": [], "named": {}}, {"program": "", "measure": "", "named": {}}
         tell = lambda text: progress.update(task, description=text, completed=len(some))  # noqa: E731
         observers = [c for c in all_ if c.of]
         named = sites.compare(observers, sites.build(folder), folder, peers, tell)
@@ -225,6 +229,7 @@ def picked(names: str, there: list[str], what: str) -> set[str]:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (some four minutes)")
+    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 40 minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
     parser.add_argument("--seconds", type=float, metavar="S", help="for what runs together, of each program (100)")
@@ -236,16 +241,19 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str]) -> None:
     given = arguments(argv)
-    plan = QUICK if given.quick else FULL
+    plan = CASES if given.cases else QUICK if given.quick else FULL
     plan = replace(plan, seconds=given.seconds) if given.seconds else plan
     peers, console = given.peers.resolve(), tables.console()
     if given.publish and (given.quick or given.only or given.observers):
         raise Problem("--publish is for all of it")
+    if given.cases and given.quick:
+        raise Problem("--quick and --cases are two different runs")
     with tempfile.TemporaryDirectory(prefix="masu-observers-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         all_ = contenders.found(peers, folder)
-        all_ = contenders.chosen(all_, picked(given.observers, [c.name for c in all_ if c.of], "observer"))
-        some = programs.found(workloads(), folder / "made")
+        names = given.observers or (f"masu heap,{contenders.AGAIN}" if given.cases else "")
+        all_ = contenders.chosen(all_, picked(names, [c.name for c in all_ if c.of], "observer"))
+        some = (programs.cases_of_the_benchmark if given.cases else programs.found)(workloads(), folder / "made")
         only = picked(given.only, [p.name for p in some], "program")
         some = [p for p in some if (p.name in only if only else p.quick or not given.quick)]
         here = machine()  # what is checked out now, and not at the end
@@ -260,7 +268,7 @@ def main(argv: list[str]) -> None:
         "sums": results.sums(rows),
         "sites": named,
         "calls": called,
-        "rounds": [vars(one) for one in measured],
+        **({} if given.cases else {"rounds": [vars(one) for one in measured]}),
     }
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(content, indent=1) + "\n")
@@ -268,8 +276,9 @@ def main(argv: list[str]) -> None:
     console.print(f"figures in {given.json}", style="dim", highlight=False)
     state.unlink(missing_ok=True)
     if given.publish:
-        published.publish(content)
-        console.print(f"{published.RESULTS} and {published.PAGE} are new", style="dim", highlight=False)
+        results_file = published.CASES if given.cases else published.RESULTS
+        published.publish(content, results_file)
+        console.print(f"{results_file} and {published.PAGE} are new", style="dim", highlight=False)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from masu.bench import cases
 from masu.bench import programs as inputs
 from masu.messages import Problem
 
@@ -21,6 +22,8 @@ class Program:
     short: tuple[str, ...]
     allocates: bool = False
     """It does little else."""
+    answers: bool = True
+    """What it prints has to be the same with and without an observer."""
     threads: bool = False
     """More than one; else a run can stay on one processor."""
     python: bool = False
@@ -42,12 +45,35 @@ def found(workloads: Path, made: Path) -> list[Program]:
     return [*_that_allocate(workloads), *_others(made)]
 
 
+DO_MORE = ("real programs", "indexer", "numeric solver", "false sharing")
+"""The families of the benchmark's cases that do more than allocate."""
+
+
+def cases_of_the_benchmark(workloads: Path, made: Path) -> list[Program]:
+    """As it runs them, but those that mostly wait, traces, and a server with its clients."""
+    made.mkdir(parents=True, exist_ok=True)
+    inputs.generate(made)
+    return [
+        Program(
+            case.name, _words(case, workloads, made), (), allocates=case.family not in DO_MORE, answers=False, threads=not case.cores,
+            missing=case.missing() and f"{case.missing()} is not installed",
+        )
+        for case in cases.ALL
+        if not (case.trace or case.waits or case.starts)
+    ]  # fmt: skip
+
+
+def _words(case: cases.Case, workloads: Path, made: Path) -> tuple[str, ...]:
+    first, *others = (word.format(made=made) for word in case.command)
+    return (first if case.program else str(workloads / first), *others)
+
+
 def _that_allocate(folder: Path) -> list[Program]:
     """Each checks what it finds in its blocks."""
 
     def workload(name: str, long: str, short: str, **more) -> Program:
         program = str(folder / name)
-        return Program(name.replace("_", "-"), (program, *long.split()), (program, *short.split()), True, **more)
+        return Program(name.replace("_", "-"), (program, *long.split()), (program, *short.split()), True, False, **more)
 
     return [
         workload("pairs", "64 lifo100 100000000", "64 lifo100 400000"),

@@ -13,31 +13,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from observers.contenders import LIMITS
+from observers.contenders import AGAIN, LIMITS
 from observers.results import BROKEN, HELD, OPEN, limited, limits, verdict
 
 RESULTS, SOAK = ROOT / "bench/results/observers.json", ROOT / "bench/results/soak.json"
+CASES = ROOT / "bench/results/observers-cases.json"
 PAGE, LEAKS = ROOT / "docs/observers.md", ROOT / "docs/leaks.md"
 BEGIN, BEGIN_SOAK, END = "<!-- bench/observers/published.py -->", "<!-- bench/observers/published.py: the soak -->", "<!-- end -->"
+BEGIN_CASES = "<!-- bench/observers/published.py: the cases -->"
 NONE = "No run is committed yet: `script/{} --publish` makes one and fills this in."
 
 
 def publish(content: dict, results: Path = RESULTS) -> None:
-    """results: RESULTS or SOAK."""
+    """results: RESULTS, CASES or SOAK."""
     results.parent.mkdir(parents=True, exist_ok=True)
     results.write_text(json.dumps(content, indent=1) + "\n")
     write()
 
 
 def committed() -> list[dict | None]:
-    return [json.loads(path.read_text()) if path.exists() else None for path in (RESULTS, SOAK)]
+    return [json.loads(path.read_text()) if path.exists() else None for path in (RESULTS, CASES, SOAK)]
 
 
 def pages() -> dict[Path, str]:
     """With the committed runs in them."""
-    run, soak = committed()
+    run, cases, soak = committed()
     leaks = leak_checks(run) if run else NONE.format("bench-observers")
-    return {PAGE: page(PAGE.read_text(), run, soak), LEAKS: _put(LEAKS.read_text(), BEGIN, leaks)}
+    return {PAGE: page(PAGE.read_text(), run, cases, soak), LEAKS: _put(LEAKS.read_text(), BEGIN, leaks)}
 
 
 def write() -> None:
@@ -45,9 +47,10 @@ def write() -> None:
         path.write_text(text_)
 
 
-def page(before: str, run: dict | None, soak: dict | None) -> str:
+def page(before: str, run: dict | None, cases: dict | None, soak: dict | None) -> str:
     """That page with these tables in it."""
     between = _put(before, BEGIN, text(run) if run else NONE.format("bench-observers"))
+    between = _put(between, BEGIN_CASES, text_of_cases(cases) if cases else NONE.format("bench-observers --cases"))
     return _put(between, BEGIN_SOAK, soaked(soak) if soak else NONE.format("soak-observers"))
 
 
@@ -79,6 +82,25 @@ def _limits(content: dict) -> str:
         ]  # fmt: skip
         lines.append((f"{one['observer']}, {what}: {one['limit']:.2f}", f"**{one['verdict']}**", *programs))
     return _table(("limit of time", "", HELD, OPEN, BROKEN), lines) if lines else ""
+
+
+# ---- The benchmark's cases ----
+
+
+def text_of_cases(content: dict) -> str:
+    """What is held, and of the others how long they are."""
+    return "\n\n".join(part for part in (_machine(content), _limits(content), _not_held(content), _missing(content)) if part)
+
+
+def _not_held(content: dict) -> str:
+    rows = [row for row in content["rows"] if row.get("verdict", HELD) != HELD]
+    copies = {row["program"]: row["cpu"] for row in content["rows"] if row["observer"] == AGAIN and "cpu" in row}
+    lines = [
+        (f"`{row['program']}`", f"{1000 * row['seconds_without']:.0f} ms", f"{row['limit']:.2f}, **{row['verdict']}**", _ratio(limited(row)),
+         _ratio(copies[row["program"]]) if row["program"] in copies else "", f"{1000 * row['seconds_without'] * (limited(row)[0] - 1):.2f} ms")
+        for row in sorted(rows, key=lambda row: row["seconds_without"])
+    ]  # fmt: skip
+    return _table(("case", "takes", "limit", "CPU time with the profiler, 95 % interval", "a copy without", "more"), lines) if lines else ""
 
 
 # ---- The soak ----

@@ -58,6 +58,18 @@ def test_a_sampler_beside_a_second_copy(bench, tmp_path):
     assert not list(tmp_path.glob("*.state"))
 
 
+def test_cases_of_the_benchmark(bench):
+    done, content = bench("--cases", "--seconds", "1", "--only", "single-16,resident-100K-x-16,cache-scratch")
+    assert done.returncode == 0, done.stderr
+    rows = {(row["program"], row["observer"]): row for row in content["rows"]}
+    assert {program for program, _ in rows} == {"single-16", "resident-100K-x-16", "cache-scratch"} and len(rows) == 6
+    for program, limit in ("single-16", 1.03), ("resident-100K-x-16", 1.03), ("cache-scratch", 1.01):
+        assert rows[program, "masu heap"]["limit"] == limit and rows[program, "masu heap"]["cpu_rounds"] >= 1
+    assert "rounds" not in content
+    done, content = bench("--cases", "--quick")
+    assert done.returncode == 1 and "two different runs" in done.stderr
+
+
 @pytest.mark.parametrize("observer", ["heaptrack", "memray", "massif"])
 def test_a_tool_that_looks_at_every_allocation(bench, observer):
     there = {c.name: c.missing for c in contenders._of_the_system()}
@@ -330,21 +342,25 @@ def test_sums_and_the_page():
         "calls": {"program": "redis-server", "measure": "heaptrack", "named": {
             "masu heap": {"top": {"f": 0.6, "g": 0.21}, "same": 1, "missing": ""}, "other": {"top": {}, "same": 0, "missing": "y"}}},
     }  # fmt: skip
-    empty = f"before\n{published.BEGIN}\nold\n{published.END}\nbetween\n{published.BEGIN_SOAK}\nold\n{published.END}\nafter\n"
-    page = published.page(empty, content, None)
+    begins = (published.BEGIN, published.BEGIN_CASES, published.BEGIN_SOAK)
+    empty = "before\n" + "\nbetween\n".join(f"{begin}\nold\n{published.END}" for begin in begins) + "\nafter\n"
+    page = published.page(empty, content, None, None)
     assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
     assert "| masu heap, where little else is done: 1.03 | **broken** | `a` 1.000 |  | `b` 1.210 |" in page
     assert "| masu heap, other programs: 1.01 | **held** | `c` 1.000 |  |  |" in page
-    assert "`script/soak-observers --publish` makes one" in page
+    for script in ("soak-observers", "bench-observers --cases"):
+        assert f"`script/{script} --publish` makes one" in page
+    cases = published.page(page, content, {key: content[key] for key in ("machine", "observers", "rows")}, None)
+    assert "| `b` | 1210 ms | " not in cases and "| `b` | 1000 ms | 1.03, **broken** | 1.210, 1.210 – 1.210 |  | 210.00 ms |" in cases
     assert "| masu heap: heap profile | masu | 1.100; 1.210 b | 1.000; 1.000 c |" in page
     assert "| masu heap | 1 of 2 | `f` 60%, `g` 21% |\n| other | y |  |" in page and "in use, beside those of heaptrack." in page
     assert "| `b` | 1.210, 1.210 – 1.210 |" in page and "| masu heap | 2 of 2 | `g`, `f` |" in page
     assert "| `a` | 1.000, 1.000 – 1.000 | 1.500, 1.400 – 1.600 |" in page
     assert "- other: is not installed" in page
-    assert published.page(page, content, None) == page
+    assert published.page(page, content, None, None) == page
     growth = {"level": 2048, "growth": 10, "low": -1024, "high": 1024, "limit": 100, "days": 12, "verdict": "steady"}
     figures = [{"figure": "resident", **growth, "off": growth}, {"figure": "sites", **growth, "verdict": "grows"}]
-    soaked = published.page(page, content, {"machine": content["machine"], "programs": {"redis": {"processes": 9, "figures": figures, "cost": [1.01, 1.0, 1.02]}}})
+    soaked = published.page(page, content, None, {"machine": content["machine"], "programs": {"redis": {"processes": 9, "figures": figures, "cost": [1.01, 1.0, 1.02]}}})
     assert "redis 9 processes each, 12 days. CPU time with the sampler, which may be 1.01: redis 1.010, 1.000 – 1.020, **not clear**." in soaked
     for cost, verdict in ([1.0, 0.99, 1.01], "held"), ([1.05, 1.02, 1.08], "broken"):
         assert f", **{verdict}**." in published.soaked({"machine": content["machine"], "programs": {"redis": {"processes": 9, "figures": figures, "cost": cost}}})
