@@ -52,7 +52,7 @@ def test_a_sampler_beside_a_second_copy(bench, tmp_path):
         assert rows[name]["kib"] > 10_000  # 10,000 blocks of 1,024 bytes
     assert rows["masu heap"]["limit"] == 1.03 and rows["masu heap"]["verdict"] in (results.HELD, results.OPEN, results.BROKEN)
     assert "not built" in rows["jemalloc heap"]["missing"]
-    assert content["sites"]["named"]["masu heap"]["same"] >= 4  # all five in 196 of 200 runs: docs/decisions/0017
+    assert content["sites"]["named"]["masu heap"]["same"] >= 4  # all five in 93 of 100 runs: docs/decisions/0017
     for text in ("kmalloc-round", "masu again", "keeps_pages", "missing: jemalloc heap"):
         assert text in done.stdout
     assert not list(tmp_path.glob("*.state"))
