@@ -372,6 +372,19 @@ TEST(Profile, KnowsThePeak) {
   EXPECT_NEAR(f.in_use, before, 1);
 }
 
+/* Which enters no slow path before. All but the one that is in the hand. */
+TEST(Profile, SeesFromTheStartOnWhatGoesToAndFro) {
+  enum { TIMES = 100 };
+  for (int i = 0; i < TIMES; i++)
+    masu_free(masu_malloc(64 * KIB));
+  ASSERT_EQ(masu_profile_start(1), 0);
+  masu_profile_figures before = read_profile();
+  for (int i = 0; i < TIMES; i++)
+    masu_free(masu_malloc(64 * KIB));
+  EXPECT_GE(read_profile().samples, before.samples + TIMES - 1);
+  masu_profile_stop();
+}
+
 TEST(Profile, EveryAllocationWithInterval1) {
   ASSERT_EQ(masu_profile_start(1), 0);
   std::vector<void *> warm(2000); /* more than the hands still have */
