@@ -15,6 +15,7 @@ typedef _Atomic(uint8_t) atomic_u8;
 typedef _Atomic(uint16_t) atomic_u16;
 typedef _Atomic(uint32_t) atomic_u32;
 typedef _Atomic(uint64_t) atomic_u64;
+typedef _Atomic(int64_t) atomic_i64;
 typedef _Atomic(uintptr_t) atomic_word;
 
 #define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)

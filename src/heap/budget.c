@@ -6,11 +6,12 @@
 #include "pages/meta.h"
 
 enum {
-  JUDGED = 128000, /* ns: after looks that count with so much the pace is judged, which nobody need have earned */
+  JUDGED = 128000, /* ns: after looks that count with so much the pace is judged */
+  START = 2 * JUDGED, /* what a process has for its heaps' first looks, so that one comes so far whatever others do */
   MATTERS = 8,     /* what may have been earned matters if it is such a part of what looks cost */
-  RARE = 4,        /* they are rare if so many times as many are earned */
+  RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
-  DOUBLINGS_MOST = 12,
+  DOUBLINGS_MOST = 16,
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
   LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
@@ -21,10 +22,17 @@ enum {
 internal_def atomic_u64 budget_interval;
 static atomic_u64 widest;
 static atomic_u64 look_ns = LOOK_FIRST; /* the mean of all threads */
+static atomic_i64 process_left; /* ns: START and what heaps earn, less what looks take */
+static atomic_u8 latest[BUDGET_COUNT]; /* doublings, of the heap that was judged last */
 
 /* What was seen, and what was not, at an interval that was asked for before is still there. */
 internal void budget_start(uint64_t interval) {
   static uint64_t last;
+  if (interval != load_relaxed(&budget_interval)) {
+    store_relaxed(&process_left, START);
+    for (unsigned c = 0; c < BUDGET_COUNT; c++)
+      store_relaxed(&latest[c], 0);
+  }
   if (interval > 1 && interval != last)
     store_relaxed(&widest, last = interval);
   store_release(&budget_interval, interval);
@@ -116,6 +124,7 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
   if (c->doublings == doublings)
     return;
   c->doublings = (uint8_t)doublings;
+  store_relaxed(&latest[class], c->doublings);
   note_widest(h->asked << doublings);
   if (!c->held)
     draw(h, class);
@@ -123,7 +132,6 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
 
 static void pace_from(heap_budget *b, uint64_t now) {
   b->paced = now;
-  b->waited = 0;
   b->looks = 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
     b->of[c].seen = 0;
@@ -134,6 +142,7 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->asked = asked;
   b->saved = 0;
+  b->begun = false;
   b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
   pace_from(b, os_now_ns());
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
@@ -166,8 +175,9 @@ static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
 }
 
 /* Of the classes that were looked at most, until all looks are as many as were earned: so a place that allocates
- * much and keeps nothing doesn't hide those that keep what they take, unless they share a class. */
-static void widen(heap *h, uint64_t earned) {
+ * much and keeps nothing doesn't hide those that keep what they take, unless they share a class. join: at least as
+ * wide as where others are. */
+static void widen(heap *h, uint64_t earned, bool join) {
   const heap_budget *b = h->budget;
   uint32_t most = b->looks;
   while (most && looks_up_to(b, most) > earned)
@@ -176,7 +186,7 @@ static void widen(heap *h, uint64_t earned) {
     unsigned doublings = b->of[c].doublings;
     for (uint32_t seen = b->of[c].seen; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
       doublings++;
-    draw_anew(h, c, doublings);
+    draw_anew(h, c, join ? (unsigned)max_size(doublings, load_relaxed(&latest[c])) : doublings);
   }
 }
 
@@ -196,9 +206,16 @@ static uint64_t cpu_since(const heap_budget *b, uint64_t now, uint64_t cpu) {
   return min_size(now - b->paced, cpu < b->paced_cpu ? cpu : cpu - b->paced_cpu);
 }
 
-/* After each look. The clock of CPU time is a system call, at which the kernel may let another thread run. It is not
- * asked before it can say that looks are rare, nor where a thread that has worked all the time would not have earned
- * them either. */
+/* What is left. It saves and owes as much as a heap saves: by several threads at once, about. */
+static int64_t process_pay(int64_t ns) {
+  int64_t left = sub_relaxed(&process_left, ns) - ns;
+  if (left > SAVED_MOST || left < -SAVED_MOST)
+    store_relaxed(&process_left, left > 0 ? SAVED_MOST : -SAVED_MOST);
+  return left;
+}
+
+/* After each look. CPU time is not asked for before it can say that looks are rare, nor where a thread that has worked
+ * all the time would not have earned them either. */
 static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   if (h->asked < BUDGET_INTERVAL)
@@ -207,12 +224,12 @@ static void keep_pace(heap *h, unsigned class) {
   b->looks++;
   b->of[class].seen++;
   uint64_t costs = b->looks * each;
-  if (costs < JUDGED && passed < RARE_NS + b->waited)
+  bool paid = b->begun, join = !paid && process_pay((int64_t)each) < 0, due = join || costs >= JUDGED;
+  if (!due && passed < RARE_NS)
     return;
   if (b->saved + MATTERS * earned >= costs) {
-    uint64_t cpu = os_cpu_ns(0), worked = cpu_since(b, now, cpu);
-    b->waited = passed - worked;
-    if (costs < JUDGED && worked < RARE_NS)
+    uint64_t cpu = os_cpu_coarse_ns(), worked = cpu_since(b, now, cpu);
+    if (!due && worked < RARE_NS)
       return;
     b->paced_cpu = cpu;
     earned = worked / BUDGET_SHARE;
@@ -222,7 +239,9 @@ static void keep_pace(heap *h, unsigned class) {
   if (may >= costs)
     narrow(h, earned / (RARE * each));
   else
-    widen(h, earned / each);
+    widen(h, earned / each, join);
+  b->begun = paid || !join || may >= costs;
+  process_pay((int64_t)(paid ? costs : 0) - (int64_t)earned);
   pace_from(b, now);
 }
 

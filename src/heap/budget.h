@@ -13,7 +13,8 @@
  * rationed is time: the looks of a heap may take one part in BUDGET_SHARE of the CPU time of its thread, by twice what a
  * look took lately, in the mean of all threads, and a microsecond more; a heap saves what it did not need, some
  * milliseconds. A thread that waits, for work or for a processor, earns nothing. Each time that looks have taken an eighth
- * of a millisecond it is judged, so that much is there before anything was earned.
+ * of a millisecond it is judged, and the first of these the process pays for, which has two before anything was earned. A heap
+ * that begins when nothing is left is judged at each look, and begins where others are.
  * When they were too many it doubles its own interval, of those classes that are looked at most and as often as it takes, and
  * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
  * nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
@@ -51,8 +52,8 @@ typedef struct heap_budget {
   uint64_t random;
   uint64_t large_left; /* bytes before the next look at a large block */
   uint64_t paced, paced_cpu; /* ns, on the clock and of the thread; since when `looks` are counted */
-  uint64_t waited; /* ns of it in which the thread did not run, when it was last asked */
   uint32_t looks, saved; /* saved: ns that more looks may take */
+  bool begun; /* it pays for its looks itself: the process paid for those before */
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
   budget_class of[BUDGET_COUNT];
 } heap_budget;

@@ -153,6 +153,9 @@ internal bool os_was_interrupted(uintptr_t from, uintptr_t to);
  * of them together. 0: it has ended. */
 internal uint64_t os_cpu_ns(unsigned thread);
 internal uint64_t os_cpu_process_ns(void);
+/* Of the calling thread, as far as the system has noted it: up to a tick ago, some ms. Does not make it see whether
+ * the thread's slice is over, which os_cpu_ns does. */
+internal uint64_t os_cpu_coarse_ns(void);
 /* A timer on that time, which interrupts that thread with `what`. Negative: refused. Threads,
  * fork and exec leave it behind: who made it drops it. */
 internal int os_cpu_timer_make(unsigned thread, void *what);

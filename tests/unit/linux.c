@@ -598,6 +598,19 @@ static void a_timer_on_cpu_time(void **state) {
   assert_false(os_cpu_is_handled());
 }
 
+/* Behind by a tick at most; sleep is none of it. */
+static void coarse_cpu_time_is_what_was_noted(void **state) {
+  enum { WORKED = 100000000, TICK = 20000000 };
+  (void)state;
+  uint64_t before = os_cpu_coarse_ns(), fine = os_cpu_ns(0);
+  assert_in_range(before, fine < TICK ? 0 : fine - TICK, fine);
+  use_cpu(fine + WORKED);
+  uint64_t after = os_cpu_coarse_ns();
+  assert_in_range(after, fine + WORKED - TICK, os_cpu_ns(0));
+  os_sleep_ms(300);
+  assert_in_range(os_cpu_coarse_ns(), after, after + WORKED);
+}
+
 static void no_timer_for_a_thread_that_is_not_there(void **state) {
   (void)state;
   assert_int_equal(os_cpu_ns(0x3fffff), 0);
@@ -879,6 +892,7 @@ int main(void) {
       cmocka_unit_test(the_environment),
       cmocka_unit_test(every_thread_is_seen),
       cmocka_unit_test(a_timer_on_cpu_time),
+      cmocka_unit_test(coarse_cpu_time_is_what_was_noted),
       cmocka_unit_test(no_timer_for_a_thread_that_is_not_there),
       cmocka_unit_test(the_programs_handler_stays),
       cmocka_unit_test(writing_to_stderr),
