@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from masu import live, profile, profile_live  # noqa: E402
 from observers import calls, compare, contenders, published, results, running, sites, soak, tables  # noqa: E402
 from observers.contenders import Contender  # noqa: E402
-from observers.programs import Program  # noqa: E402
+from observers.programs import Program, cases_of_the_benchmark  # noqa: E402
 from observers.results import Measured  # noqa: E402
 
 COMPARE, SOAK = ROOT / "bench/observers/compare.py", ROOT / "bench/observers/soak.py"
@@ -59,15 +59,22 @@ def test_a_sampler_beside_a_second_copy(bench, tmp_path):
 
 
 def test_cases_of_the_benchmark(bench):
-    done, content = bench("--cases", "--seconds", "1", "--only", "single-16,resident-100K-x-16,cache-scratch")
+    done, content = bench("--cases", "--seconds", "1", "--only", "single-16,single-16-x20,resident-100K-x-16,cache-scratch")
     assert done.returncode == 0, done.stderr
     rows = {(row["program"], row["observer"]): row for row in content["rows"]}
-    assert {program for program, _ in rows} == {"single-16", "resident-100K-x-16", "cache-scratch"} and len(rows) == 6
-    for program, limit in ("single-16", 1.03), ("resident-100K-x-16", 1.03), ("cache-scratch", 1.01):
+    assert {program for program, _ in rows} == {"single-16", "single-16-x20", "resident-100K-x-16", "cache-scratch"} and len(rows) == 8
+    for program, limit in ("single-16", 1.03), ("single-16-x20", 1.03), ("resident-100K-x-16", 1.03), ("cache-scratch", 1.01):
         assert rows[program, "masu heap"]["limit"] == limit and rows[program, "masu heap"]["cpu_rounds"] >= 1
     assert "rounds" not in content
     done, content = bench("--cases", "--quick")
     assert done.returncode == 1 and "two different runs" in done.stderr
+
+
+def test_short_cases_also_run_longer(tmp_path):
+    words = {p.name: p.long for p in cases_of_the_benchmark(Path("/workloads"), tmp_path)}
+    assert words["single-1M"][2:] == ("400000", "untouched") and words["single-1M-x20"][2:] == ("8000000", "untouched")
+    assert words["medium-batches-16-x20"] == ("/workloads/batch", "40000", "100000", "50", "10000", "16")
+    assert "threadtest" in words and "threadtest-x20" not in words
 
 
 @pytest.mark.parametrize("observer", ["heaptrack", "memray", "massif"])
