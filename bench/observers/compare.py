@@ -55,7 +55,7 @@ class Plan:
 
 
 FULL = Plan(100, 5, 15, 3)
-CASES = Plan(15, 2, 0, 0)
+CASES = Plan(10, 2, 0, 0)
 QUICK = Plan(8, 3, 3, 1)
 
 
