@@ -202,6 +202,14 @@ static void few_looks_at_the_start(void **state) {
   }
 }
 
+static void begin_anew(void) {
+  looks_take(500);
+  budget_start(0);
+  budget_due(h, 3);
+  budget_start(BUDGET_INTERVAL);
+  budget_due(h, 3);
+}
+
 /* As a thread that begins has it, which has not worked yet, if no other left it behind. */
 static heap *begin_another(heap *first) {
   h = roster_join(NULL);
@@ -224,11 +232,7 @@ static void heaps_begin_at_the_process_cost(void **state) {
   enum { HEAPS = 40, START_NS = 256000, EACH_NS = 2000, OF_OWN = 64, PAY = 10 };
   heap *first = h, *other[HEAPS];
   (void)state;
-  looks_take(500);
-  budget_start(0);
-  budget_due(h, 3);
-  budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3);
+  begin_anew();
   uint64_t start = os_now_ns(), looks = 0;
   for (int i = 0; i < HEAPS; i++)
     for (other[i] = begin_another(first); !h->budget->of[3].doublings;)
@@ -252,11 +256,7 @@ static void the_process_earns_for_heaps_that_begin(void **state) {
   enum { USE_UP = 3, LOOKS = 60 };
   heap *first = h, *other[USE_UP + 1];
   (void)state;
-  looks_take(500);
-  budget_start(0);
-  budget_due(h, 3);
-  budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3);
+  begin_anew();
   while (interval_now(3) < 16 * BUDGET_INTERVAL)
     look(3);
   for (int i = 0; i < USE_UP; i++)
@@ -322,11 +322,7 @@ static void looks_are_saved(void **state) {
 
 static void who_waits_earns_nothing(void **state) {
   (void)state;
-  looks_take(500);
-  budget_start(0);
-  budget_due(h, 3);
-  budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3);
+  begin_anew();
   heap_budget *b = h->budget;
   work_ms(300);
   look(3); /* from here on it is known what it had worked before */
