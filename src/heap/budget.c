@@ -7,7 +7,7 @@
 
 enum {
   JUDGED = 128000, /* ns: after looks that count with so much the pace is judged */
-  START = 2 * JUDGED, /* what a process has for its heaps' first looks: more than one that is alone uses before it is judged */
+  START = 2 * JUDGED, /* ns, that a process has for its heaps' first looks: more than one that is alone uses before it is judged */
   MATTERS = 8,     /* what may have been earned matters if it is such a part of what looks cost */
   RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
