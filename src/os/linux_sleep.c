@@ -59,11 +59,13 @@ internal bool os_is_own_code(uintptr_t address) {
 
 #endif
 
-/* Where the kernel saves the registers of what a handler interrupts, the flags follow the program counter. */
+/* Where the kernel saves the registers of what a handler interrupts, the flags follow the program counter. On
+ * x86-64 a program can't change two of them, and the word after them has the segments: code, two that are 0, stack. */
 static bool are_flags(const uintptr_t *after) {
 #if defined(__x86_64__)
-  enum { USER = 3 }; /* the code segment's level; its number differs between hypervisors */
-  return after[0] >> 22 == 0 && (after[0] & 2) && (after[1] & 3) == USER;
+  enum { ALWAYS_SET = 0x202, USER = 3 }; /* the code segment's level; its number differs between hypervisors */
+  return after[0] >> 22 == 0 && (after[0] & ALWAYS_SET) == ALWAYS_SET && (after[1] & 3) == USER &&
+         (uint32_t)(after[1] >> 16) == 0;
 #elif defined(__aarch64__)
   return after[0] >> 32 == 0 && (after[0] & 0x1f) == 0;
 #else

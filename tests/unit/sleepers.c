@@ -110,6 +110,22 @@ static void who_sleeps_is_taken_and_finds_its_heap_again(void **state) {
   assert_ptr_equal(s.its_later, s.its);
 }
 
+/* Returned from long ago, and beside it what is no flags or no segments. */
+static void on_a_used_stack(sleeper *s) {
+  uintptr_t code = (uintptr_t)on_a_used_stack;
+  volatile uintptr_t left[] = {code, 6, 0x33, code, 0x202, code | 3, code, 0x202, 0x30};
+  sleeps(s);
+  REQUIRE(left[0] == code);
+}
+
+static void old_return_addresses_are_no_interruption(void **state) {
+  sleeper s;
+  (void)state;
+  start_sleeper(&s, on_a_used_stack);
+  assert_true(taken_within(DEADLINE_MS, &s));
+  end_sleeper(&s);
+}
+
 static void the_helper_may_tidy_it_meanwhile(void **state) {
   sleeper s;
   (void)state;
@@ -369,6 +385,7 @@ int main(void) {
 #endif
   const struct CMUnitTest tests[] = {
       TEST(who_sleeps_is_taken_and_finds_its_heap_again),
+      TEST(old_return_addresses_are_no_interruption),
       TEST(the_helper_may_tidy_it_meanwhile),
       TEST(who_wakes_while_another_has_it_gets_another),
       TEST(who_ends_right_after_leaves_nothing),
