@@ -9,6 +9,7 @@
 #include "os/linux.c"
 #include "os/linux_cpu.c"
 #include "os/linux_file.c"
+#include "os/linux_maps.c"
 #include "os/linux_sleep.c"
 #include "os/lock.c"
 #include "os/report.c"

@@ -26,6 +26,9 @@ internal void buffer_put(buffer *b, const void *data, size_t size);
 /* From now on there is room for so much more: putting it there asks the system for nothing. False: it failed. */
 internal bool buffer_room(buffer *b, size_t more);
 internal void buffer_drop(buffer *b);
+/* Empty ones begin with a part of one mapping each, if that is to be had: one of its own takes two calls of the system.
+ * The mapping is dropped last. */
+internal void buffer_divide(buffer *all, buffer *const *part, size_t parts);
 
 enum { PPROF_VALUES = 12, PPROF_COMMENTS = 3, PPROF_THREAD = 16, PPROF_HEAP = 32 };
 

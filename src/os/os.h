@@ -209,6 +209,22 @@ internal void os_file_copy(const char *from, const char *to);
 /* For the rest of this folder: read(), which a signal doesn't end. */
 internal long os_read_some(int file, void *to, size_t size);
 
+/* ---- Mappings ---- */
+
+enum { OS_PATH_MOST = 4096, OS_BUILD_ID_MOST = 20 };
+typedef struct os_mapping {
+  uintptr_t start, end, offset;
+  size_t build_id_size; /* 0: it has none */
+  uint8_t build_id[OS_BUILD_ID_MOST];
+  char path[OS_PATH_MOST]; /* or the name that the system has for it, in brackets; "": neither */
+} os_mapping;
+/* What to ask with, which os_mappings_close ends; negative: nobody can be asked. */
+internal int os_mappings_open(void);
+/* The executable mapping that the address is in, or the next one. 0, ENOENT if there is none, or another errno value:
+ * the system does not say. */
+internal int os_mappings_ask(int maps, uintptr_t address, os_mapping *found);
+internal void os_mappings_close(int maps);
+
 /* ---- Process ---- */
 
 /* As pthread_atfork, but exit leaves the handlers alone: it takes a library's off the C library's list, and of a fork
