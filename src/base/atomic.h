@@ -23,6 +23,7 @@ typedef _Atomic(uintptr_t) atomic_word;
 #define store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 #define store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
 #define add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define sub_release(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_release)
 #define sub_relaxed(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
 #define and_relaxed(p, v) atomic_fetch_and_explicit((p), (v), memory_order_relaxed)
 #define or_relaxed(p, v) atomic_fetch_or_explicit((p), (v), memory_order_relaxed)

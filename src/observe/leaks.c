@@ -113,6 +113,9 @@ static void note_own(void *start, size_t size, void *own) {
 }
 
 static void note_all_own(leak_check *c) {
+  size_t size;
+  void *scratch = buffer_scratch(&size);
+  note_own(scratch, size, &c->own);
   note_own(c, sizeof *c, &c->own);
   note_own(c->table.records, c->table.room * sizeof *c->table.records, &c->own);
   note_own(c->reach.memory, c->reach.memory_size, &c->own);
@@ -178,7 +181,7 @@ static bool is_heap_up_to(const leak_check *c, uintptr_t at, uintptr_t *end) {
   return b != NULL;
 }
 
-/* The system joins neighbours: parts of a mapping may be masu's. heap_too: but no block, if
+/* The system joins neighbours, and masu's own data is an object's: parts may be masu's tables. heap_too: but no block, if
  * there is one, is left out. */
 static void search_mapping(leak_check *c, uintptr_t start, uintptr_t end, bool heap_too) {
   for (uintptr_t at = start, up_to; at < end; at = up_to) {
@@ -284,7 +287,7 @@ static size_t search_entry(char *start, map_entry e, void *any) {
 static void search_all(leak_check *c) {
   const stretch *object = stretches_of(&c->objects);
   for (size_t i = 0; i < stretch_count(&c->objects); i++)
-    reach_range(&c->reach, object[i].start, object[i].end);
+    search_mapping(c, object[i].start, object[i].end, true);
   search_thread(c, c->stack, os_thread_self(), os_thread_is_initial());
   stop_for_each(search_stopped, c);
   if (c->found.unstopped)

@@ -10,21 +10,57 @@
 
 /* ---- Buffers ---- */
 
+/* Buffers begin in parts of memory that is there, while some are free: a mapping takes two calls of the system, which
+ * matters for what short processes write at their end. */
+enum { SCRATCH_SIZE = 16 * KIB, SCRATCHES = 12, ALL_SCRATCH = (1 << SCRATCHES) - 1 };
+static SELDOM _Alignas(4 * KIB) uint8_t scratch[SCRATCHES][SCRATCH_SIZE];
+static atomic_u32 scratch_taken; /* a bit for each */
+
+/* NULL: none is free. */
+static uint8_t *scratch_take(void) {
+  uint32_t taken = load_relaxed(&scratch_taken);
+  while (taken != ALL_SCRATCH) {
+    unsigned i = (unsigned)__builtin_ctz(~taken);
+    if (cas_acq_rel(&scratch_taken, &taken, taken | 1u << i))
+      return scratch[i];
+  }
+  return NULL;
+}
+
+/* Who has the last one gives the memory back, for which it takes all of them. */
+static void scratch_give(const uint8_t *part) {
+  uint32_t mine = 1u << (size_t)(part - scratch[0]) / SCRATCH_SIZE, taken = mine;
+  if (cas_acq_rel(&scratch_taken, &taken, ALL_SCRATCH)) {
+    os_purge(scratch, sizeof scratch);
+    mine = ALL_SCRATCH;
+  }
+  sub_release(&scratch_taken, mine);
+}
+
+internal void *buffer_scratch(size_t *size) {
+  *size = sizeof scratch;
+  return scratch;
+}
+
 #define BUFFER_LEAST (64 * KIB)
-#define BUFFER_LENT (256 * KIB)
 
 static NOINLINE bool buffer_grow(buffer *b, size_t more) {
   if (b->failed)
     return false;
-  size_t room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));
-  uint8_t *made = os_map(room, os_page());
+  buffer before = *b;
+  size_t room = SCRATCH_SIZE;
+  uint8_t *made = !b->room && more <= SCRATCH_SIZE ? scratch_take() : NULL;
+  bool lent = made;
+  if (!made) {
+    room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));
+    made = os_map(room, os_page());
+  }
   b->failed = !made;
   if (b->failed)
     return false;
-  buffer before = *b;
   if (b->size)
     memcpy(made, b->at, b->size);
-  *b = (buffer){.at = made, .size = b->size, .room = room};
+  *b = (buffer){.at = made, .size = b->size, .room = room, .lent = lent};
   buffer_drop(&before);
   return true;
 }
@@ -41,15 +77,11 @@ internal void buffer_put(buffer *b, const void *data, size_t size) {
 }
 
 internal void buffer_drop(buffer *b) {
-  if (b->room && !b->lent)
+  if (b->lent)
+    scratch_give(b->at);
+  else if (b->room)
     os_unmap(b->at, b->room);
   *b = (buffer){0};
-}
-
-internal void buffer_divide(buffer *all, buffer *const *part, size_t parts) {
-  if (buffer_room(all, parts * BUFFER_LENT))
-    for (size_t i = 0; i < parts; i++)
-      *part[i] = (buffer){.at = all->at + i * BUFFER_LENT, .room = BUFFER_LENT, .lent = true};
 }
 
 /* ---- Protocol buffers ---- */
@@ -124,8 +156,7 @@ typedef struct encoding {
   size_t addresses;
   location *locations; /* the same by hash; at most half full */
   size_t location_room; /* a power of two */
-  mapped_file *files; /* executable, in order of address; its place + 1 is the id */
-  size_t file_count;
+  buffer files; /* mapped_file, executable, in order of address: its place + 1 is the id */
 } encoding;
 
 static uint64_t put_string(encoding *e, const char *text, size_t length) {
@@ -327,10 +358,12 @@ internal const char *pprof_parse_map(const char *text, pprof_map *m) {
   return end + (*end == '\n');
 }
 
+static size_t file_count(const encoding *e) { return e->files.size / sizeof(mapped_file); }
+
 static void put_mapping(encoding *e, const mapped_file *m) {
   buffer *b = &e->message;
-  e->files[e->file_count++] = *m;
-  put_number(b, MAPPING_ID, e->file_count);
+  buffer_put(&e->files, m, sizeof *m);
+  put_number(b, MAPPING_ID, file_count(e));
   put_number(b, MAPPING_START, m->start);
   put_number(b, MAPPING_LIMIT, m->end);
   put_number(b, MAPPING_OFFSET, m->offset);
@@ -352,7 +385,7 @@ static bool ask_for_mappings(encoding *e, os_mapping *at) {
   size_t size = e->out->size;
   uint64_t strings = e->strings;
   int file = os_mappings_open(), why = file < 0 ? ENOSYS : 0;
-  for (size_t i = 0; i < e->addresses && !why && e->file_count < MAPPINGS_MOST;) {
+  for (size_t i = 0; i < e->addresses && !why && file_count(e) < MAPPINGS_MOST;) {
     uintptr_t address = e->address[i];
     why = os_mappings_ask(file, address, at);
     bool inside = !why && at->start <= address;
@@ -366,13 +399,13 @@ static bool ask_for_mappings(encoding *e, os_mapping *at) {
     return true;
   e->out->size = size;
   e->strings = strings;
-  e->file_count = 0;
+  e->files.size = 0;
   return false;
 }
 
 static void put_listed(encoding *e, const char *line) {
   pprof_map at, first = {0}; /* that of the path whose start is mapped */
-  while (*line && e->file_count < MAPPINGS_MOST) {
+  while (*line && file_count(e) < MAPPINGS_MOST) {
     line = pprof_parse_map(line, &at);
     if (at.offset == 0)
       first = at;
@@ -410,12 +443,13 @@ static void put_mappings(encoding *e, buffer *maps) {
 /* ---- Samples ---- */
 
 static void put_locations(encoding *e) {
-  size_t file = 0;
+  const mapped_file *files = (const void *)e->files.at;
+  size_t file = 0, count = file_count(e);
   for (size_t i = 0; i < e->addresses; i++) {
     uintptr_t call = e->address[i] - 1; /* the return address may be of the next function */
-    while (file < e->file_count && call >= e->files[file].end)
+    while (file < count && call >= files[file].end)
       file++;
-    bool inside = file < e->file_count && call >= e->files[file].start;
+    bool inside = file < count && call >= files[file].start;
     put_number(&e->message, LOCATION_ID, i + 1);
     if (inside)
       put_number(&e->message, LOCATION_MAPPING, file + 1);
@@ -488,13 +522,10 @@ static void put_head(encoding *e, const pprof_source *p) {
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {
   encoding e = {.out = out, .shown = type_shown(p)};
-  buffer all = {0}, maps = {0}, addresses = {0}, by_hash = {0}, files = {0};
-  buffer *const part[] = {&maps, &addresses, &by_hash, &files, &e.message, &e.packed};
-  const size_t parts = sizeof part / sizeof *part;
-  buffer_divide(&all, part, parts);
-  bool room = !p->stacks->failed && buffer_room(&files, MAPPINGS_MOST * sizeof *e.files);
-  e.files = (mapped_file *)(void *)files.at;
-  if (room && collect_addresses(&e, p, &addresses, &by_hash)) {
+  buffer maps = {0}, addresses = {0}, by_hash = {0};
+  buffer *const part[] = {&maps, &addresses, &by_hash, &e.files, &e.message, &e.packed};
+  out->failed |= p->stacks->failed || !collect_addresses(&e, p, &addresses, &by_hash);
+  if (!out->failed) {
     put_head(&e, p);
     e.thread_key = text_string(&e, "thread");
     e.heap_key = text_string(&e, "heap");
@@ -502,12 +533,10 @@ internal bool pprof_encode(const pprof_source *p, buffer *out) {
     put_locations(&e);
     for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
       put_sample(&e, p, s);
-  } else {
-    out->failed = true;
   }
-  out->failed |= maps.failed || e.message.failed || e.packed.failed;
-  for (size_t i = 0; i < parts; i++)
+  for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+    out->failed |= part[i]->failed;
     buffer_drop(part[i]);
-  buffer_drop(&all);
+  }
   return !out->failed;
 }

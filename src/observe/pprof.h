@@ -19,16 +19,15 @@ typedef struct buffer {
   uint8_t *at;
   size_t size, room;
   bool failed;
-  bool lent; /* the room is part of another's */
+  bool lent; /* the room is not its own mapping */
 } buffer;
 
 internal void buffer_put(buffer *b, const void *data, size_t size);
 /* From now on there is room for so much more: putting it there asks the system for nothing. False: it failed. */
 internal bool buffer_room(buffer *b, size_t more);
 internal void buffer_drop(buffer *b);
-/* Empty ones begin with a part of one mapping each, if that is to be had: one of its own takes two calls of the system.
- * The mapping is dropped last. */
-internal void buffer_divide(buffer *all, buffer *const *part, size_t parts);
+/* Where small ones are, and what they left there. */
+internal void *buffer_scratch(size_t *size);
 
 enum { PPROF_VALUES = 12, PPROF_COMMENTS = 3, PPROF_THREAD = 16, PPROF_HEAP = 32 };
 

@@ -506,9 +506,8 @@ static void reading_ends(void) {
 }
 
 static int profile_write(const char *path, int put(const char *, const void *, size_t), uint64_t *size) {
-  buffer all = {0}, stacks = {0}, memory = {0}, out = {0};
+  buffer stacks = {0}, memory = {0}, out = {0};
   char in_use[100], took[100], pace[100] = "";
-  buffer_divide(&all, (buffer *const[]){&stacks, &memory, &out}, 3);
   if (!buffer_room(&memory, sizeof over_time))
     return ENOMEM;
   uint64_t start = os_now_ns();
@@ -532,7 +531,6 @@ static int profile_write(const char *path, int put(const char *, const void *, s
   buffer_drop(&stacks);
   buffer_drop(&memory);
   buffer_drop(&out);
-  buffer_drop(&all);
   take_since(start);
   return why;
 }

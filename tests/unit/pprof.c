@@ -1,4 +1,4 @@
-/* pprof: what is mapped where. The file as a whole is read by the tests of profiles. */
+/* pprof: what is mapped where, and buffers. The file as a whole is read by the tests of profiles. */
 #include "unit.h"
 
 #include <sys/auxv.h>
@@ -163,12 +163,65 @@ static void mappings_of_each_kind_are_named(void **state) {
   buffer_drop(&none);
 }
 
+/* ---- Buffers ---- */
+
+static void what_is_small_needs_no_mapping_and_stays_nowhere(void **state) {
+  (void)state;
+  find_frames(frame);
+  buffer a = encoded(frame, FRAMES), b = encoded(frame, FRAMES);
+  uint8_t *at = a.at;
+  assert_true(a.lent && b.lent && a.at != b.at);
+  assert_int_equal(os_resident_in(at, os_page()), os_page());
+  buffer_drop(&a);
+  assert_int_equal(os_resident_in(at, os_page()), os_page()); /* b is in use */
+  buffer_drop(&b);
+  assert_int_equal(os_resident_in(at, os_page()), 0);
+}
+
+static void what_grows_moves(void **state) {
+  enum { BYTES = 100000 };
+  buffer b = {0};
+  (void)state;
+  for (unsigned i = 0; i < BYTES; i++)
+    buffer_put(&b, &(uint8_t){(uint8_t)(i * 7)}, 1);
+  assert_int_equal(b.size, BYTES);
+  assert_false(b.lent);
+  for (unsigned i = 0; i < BYTES; i++)
+    assert_int_equal(b.at[i], (uint8_t)(i * 7));
+  buffer_drop(&b);
+}
+
+enum { WRITERS = 4, WRITTEN = 300000 };
+
+static void *writes(void *unused) {
+  for (uintptr_t i = 0; i < WRITTEN; i++) {
+    uintptr_t word = (uintptr_t)&i + i;
+    buffer b = {0};
+    buffer_put(&b, &word, sizeof word);
+    REQUIRE(b.at && !memcmp(b.at, &word, sizeof word));
+    buffer_drop(&b);
+  }
+  return unused;
+}
+
+static void writers_at_once_do_not_meet(void **state) {
+  pthread_t thread[WRITERS];
+  (void)state;
+  for (int i = 0; i < WRITERS; i++)
+    assert_int_equal(pthread_create(&thread[i], NULL, writes, NULL), 0);
+  for (int i = 0; i < WRITERS; i++)
+    pthread_join(thread[i], NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_mapping_of_an_address_or_the_next),
       cmocka_unit_test(the_list_says_the_same),
       cmocka_unit_test(mappings_of_each_kind_are_named),
       cmocka_unit_test(where_the_system_fails_it_is_all_by_the_list),
+      cmocka_unit_test(what_is_small_needs_no_mapping_and_stays_nowhere),
+      cmocka_unit_test(what_grows_moves),
+      cmocka_unit_test(writers_at_once_do_not_meet),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
