@@ -1,6 +1,7 @@
 /* pprof: what is mapped where, and buffers. The file as a whole is read by the tests of profiles. */
 #include "unit.h"
 
+#include <gnu/libc-version.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
 
@@ -25,7 +26,7 @@ static uintptr_t made_code(const char *name) {
 /* In mappings of each kind, in one that is not executable, and in none. */
 static void find_frames(uintptr_t *frame) {
   const uintptr_t found[FRAMES] = {
-      (uintptr_t)find_frames, (uintptr_t)write, getauxval(AT_SYSINFO_EHDR) + 16, made_code(NULL), made_code("gone"),
+      (uintptr_t)find_frames, (uintptr_t)gnu_get_libc_version, getauxval(AT_SYSINFO_EHDR) + 16, made_code(NULL), made_code("gone"),
       (uintptr_t)&data,       NOWHERE,          UINTPTR_MAX - NOWHERE,
   };
   memcpy(frame, found, sizeof found);
