@@ -70,8 +70,7 @@ internal void sampled_forget(account *a);
 internal uint64_t sampled_large_due(size_t size);
 /* interval: budget_interval, not 0. True: no, as most often. */
 static ALWAYS_INLINE bool sampled_large_is_covered(size_t size, uint64_t interval) {
-  heap_hot *hot = thread_hot;
-  return !thread_busy && hot->tag != TAG_NO_HEAP && budget_covers_large((heap *)hot, ROUND_UP(size, SLICE_SIZE), interval);
+  return budget_covers_large(thread_hot, ROUND_UP(size, SLICE_SIZE), interval);
 }
 internal void sampled_large(void *p, size_t size, uint64_t interval);
 static inline bool sampled_large_is(const slab *s) { return UNLIKELY(s->waiting != 0); }

@@ -96,10 +96,10 @@ internal void budget_unseen(heap *h, unsigned class) { *left_of(h, class) = BUDG
 static void draw(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   budget_class *c = &b->of[class];
-  c->drawn_for = h->asked << c->doublings;
+  c->drawn_for = h->hot.asked << c->doublings;
   uint64_t bytes = drawn(b, c->drawn_for);
   if (class == BUDGET_LARGE)
-    b->large_left = bytes;
+    h->hot.large_left = bytes;
   else
     *left_of(h, class) = bytes / class_size(class);
 }
@@ -125,7 +125,7 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
     return;
   c->doublings = (uint8_t)doublings;
   store_relaxed(&latest[class], c->doublings);
-  note_widest(h->asked << doublings);
+  note_widest(h->hot.asked << doublings);
   if (!c->held)
     draw(h, class);
 }
@@ -140,7 +140,7 @@ static void pace_from(heap_budget *b, uint64_t now) {
 /* Another interval was asked for. */
 static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
-  h->asked = asked;
+  h->hot.asked = asked;
   b->saved = 0;
   b->begun = false;
   b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
@@ -157,7 +157,7 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
 /* NULL: nobody looks, or there is no memory. */
 static heap_budget *budget_now(heap *h) {
   uint64_t asked = load_relaxed(&budget_interval);
-  if (UNLIKELY(h->asked != asked)) {
+  if (UNLIKELY(h->hot.asked != asked)) {
     if (!h->budget && !budget_make(h))
       return NULL;
     budget_begin(h, asked);
@@ -218,7 +218,7 @@ static int64_t process_pay(int64_t ns) {
  * all the time would not have earned them either. */
 static void keep_pace(heap *h, unsigned class) {
   heap_budget *b = h->budget;
-  if (h->asked < BUDGET_INTERVAL)
+  if (h->hot.asked < BUDGET_INTERVAL)
     return;
   uint64_t now = os_now_ns(), each = look_costs(), passed = now - b->paced, earned = passed / BUDGET_SHARE;
   b->looks++;
@@ -272,12 +272,12 @@ internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
 }
 
 internal NOINLINE uint64_t budget_due_large(heap *h, size_t bytes) {
-  heap_budget *b = budget_now(h);
-  if (!b || b->quiet)
+  const heap_budget *b = budget_now(h);
+  if (!b || budget_covers_large(&h->hot, bytes, h->hot.asked))
     return 0;
-  if (b->large_left < bytes)
+  if (!b->quiet)
     return budget_spent(h, BUDGET_LARGE);
-  b->large_left -= bytes;
+  draw(h, BUDGET_LARGE);
   return 0;
 }
 

@@ -22,7 +22,7 @@
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to heap.left[class]
  *     a class that holds blocks has heap.left[class] 0, and what is left in budget_class
- *     a heap that is looked at (heap.asked is not 0) has a budget
+ *     a heap that is looked at (heap_hot.asked is not 0) has a budget
  *
  * heap.left is charged whether somebody looks or not: so a refill costs the same, and what goes straight back into the
  * hand, and asks one question for both. Where nobody looks it is BUDGET_UNSEEN bytes; so much, or what is left of an
@@ -50,7 +50,6 @@ typedef struct budget_class {
 
 typedef struct heap_budget {
   uint64_t random;
-  uint64_t large_left; /* bytes before the next look at a large block */
   uint64_t paced, paced_cpu; /* ns, on the clock and of the thread; since when `looks` are counted */
   uint32_t looks, saved; /* saved: ns that more looks may take */
   bool begun; /* it pays for its looks itself: the process paid for those before */
@@ -63,7 +62,7 @@ internal uint64_t budget_due(heap *h, unsigned class);
 /* The next block that the heap itself gives out is not to be charged. */
 internal void budget_refund(heap *h, unsigned class);
 /* Does the heap know what interval is asked for, and has it what is left from that? budget_ask: from now on. */
-static ALWAYS_INLINE bool budget_is_asked(const heap *h) { return h->asked == load_relaxed(&budget_interval); }
+static ALWAYS_INLINE bool budget_is_asked(const heap *h) { return h->hot.asked == load_relaxed(&budget_interval); }
 internal void budget_ask(heap *h);
 /* The usual answer, without asking: no. */
 static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) { return budget_is_asked(h) && h->left[class] != 0; }
@@ -71,12 +70,13 @@ static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) { retur
 internal void budget_unseen(heap *h, unsigned class);
 /* The same of a large block of so many bytes, while somebody looks; 0: no, and it is charged. */
 internal uint64_t budget_due_large(heap *h, size_t bytes);
-/* The usual answer, without asking: no, and it is charged. */
-static ALWAYS_INLINE bool budget_covers_large(heap *h, size_t bytes, uint64_t interval) {
-  heap_budget *b = h->budget;
-  if (UNLIKELY(h->asked != interval || b->quiet || b->large_left < bytes))
+/* The usual answer, without asking: no, and it is charged. Also to what an observer allocates, which is not seen either: how
+ * far the countdown has come has nothing to do with where it stops. Of a thread without a heap: never. Signal handlers
+ * may, and what they charge may be lost. interval: budget_interval, not 0. */
+static ALWAYS_INLINE bool budget_covers_large(heap_hot *hot, size_t bytes, uint64_t interval) {
+  if (UNLIKELY(hot->asked != interval || hot->large_left < bytes))
     return false;
-  b->large_left -= bytes;
+  hot->large_left -= bytes;
   return true;
 }
 /* The probability of that. */

@@ -257,7 +257,7 @@ static void slab_wakes(heap *h, slab *s) {
 internal bool heap_hand_back_asked(heap *h, slab *s) {
   if (!heap_hand_to_back(h, s) || (s->free->next && !heap_hand_back_count(s)) || !budget_is_asked(h))
     return false;
-  if (!h->asked)
+  if (!h->hot.asked)
     budget_unseen(h, s->size_class);
   return heap_hand_back(h, s, s->free) || s->block_size > TABLE_MAX;
 }

@@ -380,7 +380,7 @@ static void put_asked(encoding *e, const os_mapping *at) {
   put_mapping(e, &m);
 }
 
-/* From the system, mapping by mapping: the whole list takes three times as long. False: it does not say. */
+/* From the system, mapping by mapping: the whole list takes longer, the more so the more is mapped. False: it does not say. */
 static bool ask_for_mappings(encoding *e, os_mapping *at) {
   size_t size = e->out->size;
   uint64_t strings = e->strings;

@@ -153,7 +153,7 @@ static void work_ms(uint64_t ms) {
     ;
 }
 
-static uint64_t interval_now(unsigned class) { return h->asked << h->budget->of[class].doublings; }
+static uint64_t interval_now(unsigned class) { return h->hot.asked << h->budget->of[class].doublings; }
 
 /* A look each time, which is a hundred times as many as a part of the time allows. */
 static void looks_keep_a_pace(void **state) {
@@ -215,7 +215,7 @@ static heap *begin_another(heap *first) {
   h = roster_join(NULL);
   assert_non_null(h);
   assert_ptr_not_equal(h, first);
-  h->asked = 0;
+  h->hot.asked = 0;
   budget_due(h, 3);
   (void)os_cpu_ns(0); /* what the system has noted is up to date */
   h->budget->paced_cpu = os_cpu_coarse_ns();
@@ -395,6 +395,24 @@ static void observers_are_not_looked_at(void **state) {
   assert_true(fabs(sum / LOOKS - (1 - p) / p) < 5 * sqrt((1 - p) / LOOKS) / p);
 }
 
+/* The same of large blocks, however the countdown stands when an observer begins. */
+static void observers_are_not_looked_at_for_large_blocks(void **state) {
+  enum { LOOKS = 4000, INTERVAL = 512 * KIB - 1, OWN = 20 };
+  double sum = 0, p = -expm1(-(double)SLICE_SIZE / INTERVAL);
+  (void)state;
+  store_relaxed(&budget_interval, INTERVAL);
+  budget_ask(h);
+  for (int i = 0; i < LOOKS; i++) {
+    h->budget->quiet = true;
+    for (int own = 0; own < OWN; own++)
+      assert_false(!budget_covers_large(&h->hot, SLICE_SIZE, INTERVAL) && budget_due_large(h, SLICE_SIZE));
+    h->budget->quiet = false;
+    for (; h->hot.large_left >= SLICE_SIZE; h->hot.large_left -= SLICE_SIZE)
+      sum++;
+  }
+  assert_true(fabs(sum / LOOKS - (1 - p) / p) < 5 * sqrt((1 - p) / LOOKS) / p);
+}
+
 static void nobody_looks_any_more(void **state) {
   (void)state;
   store_relaxed(&budget_interval, 100);
@@ -448,7 +466,7 @@ static void who_never_asks_learns_of_it(void **state) {
   for (; back_and_forth(class); bytes += class_size(class))
     assert_in_range(bytes, 0, BUDGET_UNSEEN + class_size(class));
   budget_due(h, class);
-  assert_int_equal(h->asked, BUDGET_INTERVAL);
+  assert_int_equal(h->hot.asked, BUDGET_INTERVAL);
 }
 
 int main(void) {
@@ -469,6 +487,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_heap_changes_threads, begin, end),
       cmocka_unit_test_setup_teardown(sums_are_right_at_any_pace, begin, end),
       cmocka_unit_test_setup_teardown(observers_are_not_looked_at, begin, end),
+      cmocka_unit_test_setup_teardown(observers_are_not_looked_at_for_large_blocks, begin, end),
       cmocka_unit_test_setup_teardown(nobody_looks_any_more, begin, end),
       cmocka_unit_test_setup_teardown(what_goes_straight_back_is_charged, begin, end),
       cmocka_unit_test_setup_teardown(who_never_asks_learns_of_it, begin, end),
