@@ -37,6 +37,8 @@ static void scratch_give(const uint8_t *part) {
   sub_release(&scratch_taken, mine);
 }
 
+static bool is_scratch(const uint8_t *at) { return (uintptr_t)at - (uintptr_t)scratch < sizeof scratch; }
+
 internal void *buffer_scratch(size_t *size) {
   *size = sizeof scratch;
   return scratch;
@@ -50,7 +52,6 @@ static NOINLINE bool buffer_grow(buffer *b, size_t more) {
   buffer before = *b;
   size_t room = SCRATCH_SIZE;
   uint8_t *made = !b->room && more <= SCRATCH_SIZE ? scratch_take() : NULL;
-  bool lent = made;
   if (!made) {
     room = max_size(max_size(2 * b->room, BUFFER_LEAST), ROUND_UP(b->size + more, BUFFER_LEAST));
     made = os_map(room, os_page());
@@ -60,7 +61,7 @@ static NOINLINE bool buffer_grow(buffer *b, size_t more) {
     return false;
   if (b->size)
     memcpy(made, b->at, b->size);
-  *b = (buffer){.at = made, .size = b->size, .room = room, .lent = lent};
+  *b = (buffer){.at = made, .size = b->size, .room = room};
   buffer_drop(&before);
   return true;
 }
@@ -77,7 +78,7 @@ internal void buffer_put(buffer *b, const void *data, size_t size) {
 }
 
 internal void buffer_drop(buffer *b) {
-  if (b->lent)
+  if (is_scratch(b->at))
     scratch_give(b->at);
   else if (b->room)
     os_unmap(b->at, b->room);

@@ -19,7 +19,6 @@ typedef struct buffer {
   uint8_t *at;
   size_t size, room;
   bool failed;
-  bool lent; /* the room is not its own mapping */
 } buffer;
 
 internal void buffer_put(buffer *b, const void *data, size_t size);
