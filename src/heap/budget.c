@@ -7,7 +7,8 @@
 
 enum {
   JUDGED = 128000, /* ns: after looks that count with so much the pace is judged */
-  START = 2 * JUDGED, /* ns, that a process has for its heaps' first looks: more than one that is alone uses before it is judged */
+  START_NS = 1 << 25, /* since somebody looks: for so long each look is judged, */
+  START_TIMES = 4,    /* and the process earns so many times as much, by the clock on the wall */
   MATTERS = 8,     /* what may have been earned matters if it is such a part of what looks cost */
   RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
@@ -22,14 +23,18 @@ enum {
 internal_def atomic_u64 budget_interval;
 static atomic_u64 widest;
 static atomic_u64 look_ns = LOOK_FIRST; /* the mean of all threads */
-static atomic_i64 process_left; /* ns: START and what heaps earn, less what looks take */
+static atomic_i64 process_left; /* ns: what the process and its heaps earn, less what looks take */
+static atomic_u64 start_ends, start_paid; /* ns, by the clock: up to when it was earned at the start */
 static atomic_u8 latest[BUDGET_COUNT]; /* doublings, of the heap that was judged last */
 
 /* What was seen, and what was not, at an interval that was asked for before is still there. */
 internal void budget_start(uint64_t interval) {
   static uint64_t last;
   if (interval != load_relaxed(&budget_interval)) {
-    store_relaxed(&process_left, START);
+    uint64_t now = os_now_ns();
+    store_relaxed(&process_left, 0);
+    store_relaxed(&start_paid, now);
+    store_relaxed(&start_ends, now + START_NS);
     for (unsigned c = 0; c < BUDGET_COUNT; c++)
       store_relaxed(&latest[c], 0);
   }
@@ -214,6 +219,12 @@ static int64_t process_pay(int64_t ns) {
   return left;
 }
 
+/* What the start brings beside what heaps earn, since the last look of any: to whose look it is. */
+static uint64_t start_pays(uint64_t now) {
+  uint64_t from = load_relaxed(&start_paid), to = min_size(now, load_relaxed(&start_ends));
+  return from < to && cas_acq_rel(&start_paid, &from, to) ? (START_TIMES - 1) * (to - from) / BUDGET_SHARE : 0;
+}
+
 /* After each look. CPU time is not asked for before it can say that looks are rare, nor where a thread that has worked
  * all the time would not have earned them either. */
 static void keep_pace(heap *h, unsigned class) {
@@ -221,10 +232,13 @@ static void keep_pace(heap *h, unsigned class) {
   if (h->hot.asked < BUDGET_INTERVAL)
     return;
   uint64_t now = os_now_ns(), each = look_costs(), passed = now - b->paced, earned = passed / BUDGET_SHARE;
+  uint64_t given = start_pays(now);
+  b->saved = (uint32_t)min_size(b->saved + given, SAVED_MOST);
   b->looks++;
   b->of[class].seen++;
   uint64_t costs = b->looks * each;
-  bool paid = b->begun, join = !paid && process_pay((int64_t)each) < 0, due = join || costs >= JUDGED;
+  bool at_start = now < load_relaxed(&start_ends), paid = b->begun;
+  bool join = !paid && process_pay((int64_t)each - (int64_t)given) < 0, due = at_start || join || costs >= JUDGED;
   if (!due && passed < RARE_NS)
     return;
   if (b->saved + MATTERS * earned >= costs) {
@@ -237,10 +251,10 @@ static void keep_pace(heap *h, unsigned class) {
   uint64_t may = b->saved + earned;
   b->saved = (uint32_t)min_size(may - min_size(may, costs), SAVED_MOST);
   if (may >= costs)
-    narrow(h, earned / (RARE * each));
+    narrow(h, (earned + given) / (RARE * each));
   else
     widen(h, earned / each, join);
-  b->begun = paid || !join || may >= costs;
+  b->begun = paid || (!at_start && (!join || may >= costs));
   process_pay((int64_t)(paid ? costs : 0) - (int64_t)earned);
   pace_from(b, now);
 }

@@ -273,6 +273,18 @@ def test_a_program_of_one_thread_stays_on_one_processor(tmp_path):
     assert os.sched_getaffinity(0) == before
 
 
+def test_a_run_finds_its_folder_empty_but_not_new(tmp_path):
+    """Files and folders of the run before are gone, and no other contender's run is there, all at once as well."""
+    sees = 'test -z "$(ls "$PLACE")" && mkdir "$PLACE/deep" && echo it | tee "$PLACE/file" > "$PLACE/deep/file" && stat -c "%n %i" "$PLACE" >> "$LIST"'
+    settings = "PLACE={folder}", f"LIST={tmp_path / 'list'}"
+    all_ = [Contender("masu", settings=settings), replace(HEAP, writes="file", says_own=False, settings=settings)]
+    (tmp_path / "runs").mkdir()
+    runner = compare.Runner(all_, compare.Plan(1, 2, 1, 1), tmp_path / "runs")
+    found = runner.measured(Program("sh", ("sh", "-c", sees), ("sh", "-c", sees), answers=False), lambda text, part: None)
+    folders = (tmp_path / "list").read_text().splitlines()
+    assert not found.missing and len(set(folders)) == len(all_) and len(folders) > 2 * 3
+
+
 def test_a_limit_is_broken_where_one_program_breaks_it():
     one = [of("a", False, [1.0] * 5, [1.0] * 5), of("b", False, [1.0, 1.2] * 4, [1.0] * 8), of("c", True, [1.0] * 5, [1.0] * 5)]
     for more, verdict in ([], results.OPEN), ([of("d", False, [1.1] * 5, [1.0] * 5)], results.BROKEN):

@@ -116,7 +116,7 @@ TEST(Profile, IsTrueOverSeeds) {
 
 /* What was sampled before stands for what it stood for. */
 TEST(Profile, IsTrueWhenTheIntervalChanges) {
-  enum { ROUNDS = 60, COUNT = 3000, SIZE = 9000 };
+  enum { ROUNDS = 200, COUNT = 3000, SIZE = 9000 };
   std::vector<double> ratios;
   std::vector<void *> blocks;
   blocks.reserve(3 * COUNT);
@@ -336,10 +336,11 @@ TEST(Profile, TheIntervalIsTrueAtAnyPace) {
 
 /* Grown in steps or allocated at once, a block has the same chance. */
 TEST(Profile, CountsGrowthInPlace) {
+  enum { ROUNDS = 1500 };
   std::vector<double> ratios;
-  ratios.reserve(150);
-  for (size_t round = 0; round < 150; round++) {
-    ASSERT_EQ(masu_profile_start(4 * MIB + round % 2), 0); /* another interval has its first samples, more than a round takes */
+  ratios.reserve(ROUNDS);
+  for (size_t round = 0; round < ROUNDS; round++) {
+    ASSERT_EQ(masu_profile_start(4 * MIB + round % 2), 0); /* another interval has its first samples */
     double estimate = 0, truth = 0;
     for (int i = 0; i < 10; i++) {
       double before = read_profile().in_use;

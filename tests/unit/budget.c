@@ -177,37 +177,47 @@ static void looks_keep_a_pace(void **state) {
   assert_int_equal(budget_widest(), 4096);
 }
 
-/* Looks, and how many of them the heap earned meanwhile if each counts with so much. */
-static uint64_t looks_until_it_is_too_many(uint64_t each, uint64_t *earned) {
-  uint64_t start = os_now_ns(), looks = 0;
-  budget_due(h, 3);
-  while (!h->budget->of[3].doublings)
-    looks += look(3) != 0;
-  *earned = (os_now_ns() - start) / BUDGET_SHARE / each;
-  return looks;
-}
-
-/* However fast looks come, those before the first judgement are all there are: so many that they take an eighth of a
- * millisecond, however long one takes. */
-static void few_looks_at_the_start(void **state) {
-  enum { JUDGED_NS = 128000, UNSEEN_NS = 1000 };
-  (void)state;
-  for (uint64_t ns = 200; ns <= 20000; ns *= 10) {
-    looks_take(ns);
-    budget_start(0);
-    budget_due(h, 3);
-    budget_start(BUDGET_INTERVAL);
-    uint64_t each = 2 * ns + UNSEEN_NS, earned, looks = looks_until_it_is_too_many(each, &earned);
-    assert_in_range(looks, JUDGED_NS / each * 9 / 10, JUDGED_NS / each + earned + 1);
-  }
-}
-
 static void begin_anew(void) {
   looks_take(500);
   budget_start(0);
   budget_due(h, 3);
   budget_start(BUDGET_INTERVAL);
   budget_due(h, 3);
+}
+
+enum { EACH_NS = 2000, START_NS = 1 << 25, START_TIMES = 4 };
+
+static void wait_until(uint64_t ns) {
+  while (os_now_ns() < ns)
+    ;
+}
+
+/* However fast looks come, each that isn't earned makes the interval twice as wide. Asked in less time than earns one. */
+static void few_looks_at_the_start(void **state) {
+  enum { LOOKS = 10 };
+  uint64_t took = UINT64_MAX;
+  (void)state;
+  while (took >= (uint64_t)EACH_NS * BUDGET_SHARE / START_TIMES) {
+    begin_anew();
+    uint64_t start = os_now_ns();
+    for (int i = 0; i < LOOKS; i++)
+      look(3);
+    took = os_now_ns() - start;
+  }
+  assert_in_range(h->budget->of[3].doublings, LOOKS - 1, LOOKS);
+}
+
+/* Half as many as that, and they are all earned. */
+static void the_start_earns_more(void **state) {
+  enum { GIVEN_NS = EACH_NS * BUDGET_SHARE / (START_TIMES - 1), LOOKS = 20 };
+  (void)state;
+  begin_anew();
+  uint64_t start = os_now_ns();
+  for (uint64_t i = 1; i <= LOOKS; i++) {
+    wait_until(start + i * GIVEN_NS);
+    look(3);
+    assert_int_equal(interval_now(3), BUDGET_INTERVAL);
+  }
 }
 
 /* As a thread that begins has it, which has not worked yet, if no other left it behind. */
@@ -227,9 +237,40 @@ static void leave_for(heap *first) {
   h = first;
 }
 
-/* Where nothing is left it begins where the others are. On a busy machine some pay for themselves, as time passes. */
+/* And a heap that looks too seldom is told so by the first look, not after many. */
+static void the_start_narrows_at_once(void **state) {
+  enum { LOOKS = 8, WAIT_NS = START_NS / 2 };
+  uint64_t start, wide;
+  (void)state;
+  do {
+    begin_anew();
+    start = os_now_ns();
+    for (int i = 0; i < LOOKS; i++)
+      look(3);
+    wide = interval_now(3);
+    wait_until(os_now_ns() + WAIT_NS);
+    look(3);
+  } while (os_now_ns() - start >= START_NS);
+  assert_in_range(interval_now(3), BUDGET_INTERVAL, wide / 4);
+}
+
+/* Afterwards it pays for its looks itself. */
+static void a_heap_is_on_its_own_after_the_start(void **state) {
+  (void)state;
+  begin_anew();
+  uint64_t start = os_now_ns();
+  wait_until(start + START_NS / 2);
+  look(3);
+  assert_true(!h->budget->begun || os_now_ns() - start >= START_NS);
+  wait_until(start + START_NS);
+  for (int i = 0; !h->budget->begun && i < 1000; i++)
+    look(3);
+  assert_true(h->budget->begun);
+}
+
+/* What the start brings is the process's, of which one heap has it; the others begin where it is. */
 static void heaps_begin_at_the_process_cost(void **state) {
-  enum { HEAPS = 40, START_NS = 256000, EACH_NS = 2000, OF_OWN = 64, PAY = 10 };
+  enum { HEAPS = 40, ROUNDS = 10 };
   heap *first = h, *other[HEAPS];
   (void)state;
   begin_anew();
@@ -237,9 +278,9 @@ static void heaps_begin_at_the_process_cost(void **state) {
   for (int i = 0; i < HEAPS; i++)
     for (other[i] = begin_another(first); !h->budget->of[3].doublings;)
       looks += look(3) != 0;
-  uint64_t earned = (os_now_ns() - start) / BUDGET_SHARE;
-  assert_in_range(looks, START_NS / EACH_NS * 9 / 10, (START_NS + earned) / EACH_NS + HEAPS + PAY * OF_OWN);
-  for (int i = 0; i < 10 * HEAPS; i++) {
+  uint64_t earned = START_TIMES * (os_now_ns() - start) / BUDGET_SHARE;
+  assert_in_range(looks, HEAPS, HEAPS + earned / EACH_NS);
+  for (int i = 0; i < ROUNDS * HEAPS; i++) {
     h = other[i % HEAPS];
     look(3);
   }
@@ -282,6 +323,7 @@ static void a_look_that_was_interrupted_counts_as_one(void **state) {
   budget_due(h, 3);
   budget_start(BUDGET_INTERVAL);
   budget_due(h, 3);
+  wait_until(os_now_ns() + START_NS);
   int looks = 0;
   do {
     assert_true(look(3));
@@ -350,7 +392,7 @@ static void a_heap_changes_threads(void **state) {
     b->paced_cpu = i ? UINT64_MAX : 0;
     work_ms(300);
     look(3);
-    most = (os_now_ns() - start) / BUDGET_SHARE;
+    most = (os_now_ns() - start + (START_TIMES - 1) * START_NS) / BUDGET_SHARE;
     assert_in_range(b->saved, before + 300000000 / BUDGET_SHARE - 64 * 2000, before + most);
   }
 }
@@ -478,6 +520,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
       cmocka_unit_test_setup_teardown(looks_keep_a_pace, begin, end),
       cmocka_unit_test_setup_teardown(few_looks_at_the_start, begin, end),
+      cmocka_unit_test_setup_teardown(the_start_earns_more, begin, end),
+      cmocka_unit_test_setup_teardown(the_start_narrows_at_once, begin, end),
+      cmocka_unit_test_setup_teardown(a_heap_is_on_its_own_after_the_start, begin, end),
       cmocka_unit_test_setup_teardown(heaps_begin_at_the_process_cost, begin, end),
       cmocka_unit_test_setup_teardown(the_process_earns_for_heaps_that_begin, begin, end),
       cmocka_unit_test_setup_teardown(a_look_that_was_interrupted_counts_as_one, begin, end),
