@@ -157,7 +157,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _folder_of(self, contender: Contender) -> Iterator[Path]:
-        """Empty, but not new in each run, which a user's is not either: ext4 takes 80 us longer for the first file in one."""
+        """Empty, but not new in each run, which a user's is not either: for the first file in one ext4 takes 10 to 80 us longer."""
         folder = self.folder / f"run-{self.contenders.index(contender)}"
         folder.mkdir(exist_ok=True)
         try:

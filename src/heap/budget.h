@@ -13,8 +13,10 @@
  * rationed is time: the looks of a heap may take one part in BUDGET_SHARE of the CPU time of its thread, by twice what a
  * look took lately, in the mean of all threads, and a microsecond more; a heap saves what it did not need, some
  * milliseconds. A thread that waits, for work or for a processor, earns nothing. Each time that looks have taken an eighth
- * of a millisecond it is judged, and the first of these the process pays for, which has two before anything was earned. A heap
- * that begins when nothing is left is judged at each look, and begins where others are.
+ * of a millisecond it is judged, and the first of these the process pays for, by what all its heaps have earned. A heap
+ * that begins when nothing is left is judged at each look, and begins where others are. In the first 34 ms all are judged
+ * at each look, and what looks may take is four times as much, which goes by the clock and is the process's: whose look
+ * comes next has it.
  * When they were too many it doubles its own interval, of those classes that are looked at most and as often as it takes, and
  * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
  * nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
