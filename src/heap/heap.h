@@ -78,6 +78,7 @@ typedef struct heap {
   bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
   bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   bool refused;     /* the last refill met the hard limit of the account */
+  block **hand_guess;    /* the hand that blocks went back to last */
   uint32_t fronted;      /* slices in front at most: see front.c */
   atomic_u32 slow_paths; /* so far */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
@@ -197,13 +198,22 @@ static inline block *heap_hand_off(heap *h, unsigned size_class) {
 /* Bytes between two looks at allocations on average; 0: nobody looks. See budget.h. */
 internal_data atomic_u64 budget_interval;
 
+/* The same hand, by an address that the processor has sooner: it guesses that blocks go back to the same one as the
+ * last time, and looks afterwards. Else the next block that is taken from there would wait until this one's place in the
+ * page map, its slab and its class were read, one after the other (docs/decisions/0006). */
+static ALWAYS_INLINE block **heap_hand_guessed(heap *h, block **hand) {
+  block **guess = h->hand_guess, **same = guess;
+  __asm__("" : "+r"(same)); /* or the compiler takes the one that it compares with */
+  return LIKELY(guess == hand) ? same : (h->hand_guess = hand);
+}
+
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
  * the blocks go straight back, all of them if they are small. A program that takes and
  * frees a few blocks again and again stays within few instructions, and of larger
  * ones within one block. Nothing is out, so no sender is about. NULL: not now; else the hand,
  * by its plain address. */
 static ALWAYS_INLINE block **heap_hand_to_back(heap *h, const slab *s) {
-  block **hand = heap_hand_at(&h->hot, s->size_class * sizeof *hand);
+  block **hand = heap_hand_guessed(h, heap_hand_at(&h->hot, s->size_class * sizeof *hand));
   return !*hand && !load_relaxed(&s->reserve) && heap_slab_is_alone(s) ? hand : NULL;
 }
 /* How many of several; 0: not now. */
