@@ -111,7 +111,7 @@ class Runner:
             runs = {c: threads.submit(self._once, program, "long", c, pinned=True) for c in order}
         for contender, run in runs.items():
             try:
-                result.together.setdefault(contender.name, []).append(run.result().cpu)
+                result.add_together(contender.name, run.result(), program.timed)
             except Problem as problem:
                 self._failed(program, "long", contender, problem, judged, result)
 

@@ -89,7 +89,7 @@ def _limits(content: dict) -> str:
 
 def text_of_cases(content: dict) -> str:
     """What is held, and of the others how long they are."""
-    return "\n\n".join(part for part in (_machine(content), _limits(content), _not_held(content), _missing(content)) if part)
+    return "\n\n".join(part for part in (_machine(content), _limits(content), _not_held(content), _processes(content), _missing(content)) if part)
 
 
 def _not_held(content: dict) -> str:
@@ -101,6 +101,18 @@ def _not_held(content: dict) -> str:
         for row in sorted(rows, key=lambda row: row["seconds_without"])
     ]  # fmt: skip
     return _table(("case", "takes", "limit", "CPU time with the profiler, 95 % interval", "a copy without", "more"), lines) if lines else ""
+
+
+def _processes(content: dict) -> str:
+    """What a process pays once, where that is not in what its limit is about."""
+    rows = [row for row in content["rows"] if "process" in row and row["observer"] != AGAIN]
+    lines = [
+        (f"`{row['program']}`", f"{1000 * row['seconds_without']:.0f} ms", _ratio(row["process"]),
+         f"{1000 * row['seconds_without'] * (row['process'][0] - 1):.2f} ms", _ratio(row["cpu"]))
+        for row in sorted(rows, key=lambda row: row["seconds_without"])
+    ]  # fmt: skip
+    heads = ("case", "takes", "CPU time of the whole process, 95 % interval", "more", "of what it times")
+    return _table(heads, lines) if lines else ""
 
 
 # ---- The soak ----

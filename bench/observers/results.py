@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from masu.measuring import statistics
 
 from observers.contenders import AGAIN, LIMITS, Contender
-from observers.running import Run
+from observers.running import Run, timed_cpu
 
 HELD, BROKEN, OPEN = "held", "broken", "not clear"
 
@@ -30,7 +30,9 @@ class Measured:
     cpu: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """Seconds of CPU time."""
     together: dict[str, list[float]] = field(default_factory=dict)
-    """The same by contender, of the rounds in which all run at once."""
+    """The same by contender, of the rounds in which all run at once; of a program that times a part of itself, of that part."""
+    process: dict[str, list[float]] = field(default_factory=dict)
+    """Of such a program all of its CPU time, in the same rounds."""
 
     def add(self, length: str, name: str, run: Run) -> None:
         for values, figure in ((self.seconds, run.seconds), (self.whole, run.whole), (self.kib, run.peak_kib), (self.cpu, run.cpu)):
@@ -38,11 +40,18 @@ class Measured:
         if run.own:
             self.own.setdefault(length, {}).setdefault(name, []).append(run.own / run.cpu)
 
+    def add_together(self, name: str, run: Run, timed: bool) -> None:
+        part = timed_cpu(run) if timed else run.cpu
+        self.together.setdefault(name, []).append(part)
+        if timed:
+            self.process.setdefault(name, []).append(run.cpu)
+
     def drop(self, length: str, name: str, why: str) -> None:
         self.missing[name] = why
         for values in (self.seconds, self.whole, self.kib, self.own, self.cpu):
             values.get(length, {}).pop(name, None)
         self.together.pop(name, None)
+        self.process.pop(name, None)
 
 
 def rows(measured: Iterable[Measured], all_: list[Contender]) -> list[dict]:
@@ -72,6 +81,7 @@ def _row(one: Measured, contender: Contender) -> dict:
         "kib_without": statistics.estimate(base_kib[:count]).median,
         "time": _interval(times),
         **({"cpu": _interval(statistics.estimate(parts)), "cpu_rounds": len(parts)} if (parts := _cpu(one, contender, count)) else {}),
+        **({"process": _interval(statistics.ratio(one.process[contender.name], one.process[contender.of]))} if contender.name in one.process else {}),
         **({"time_whole": _interval(statistics.ratio(one.whole[length][contender.name][:count], base[:count]))} if contender.records else {}),
         "memory": _interval(memory),
         **({"own": _interval(statistics.estimate(shares))} if (shares := one.own.get(length, {}).get(contender.name)) else {}),

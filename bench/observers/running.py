@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -132,6 +133,14 @@ def checked(contender: Contender, done: Run, folder: Path) -> Run:
     if contender.writes and not any(path.stat().st_size for path in folder.glob(contender.writes)):
         raise Problem(f"it wrote no {contender.writes}: it was not on")
     return done
+
+
+def timed_cpu(done: Run) -> float:
+    """Seconds of CPU time of what the program times, as it says in its last line."""
+    try:
+        return json.loads(done.output.splitlines()[-1])["cpu_ns"] / 1e9
+    except (IndexError, ValueError, KeyError, TypeError):
+        raise Problem("it does not say the CPU time of what it times, cpu_ns") from None
 
 
 # ---- A server ----

@@ -35,18 +35,19 @@ int main(int argc, char **argv) {
   size_t threads = argument(argc, argv, 5, 1, "THREADS");
   if (low < sizeof(size_t) || high < low || high - low > UINT32_MAX - 1)
     fail("LOW is at least %zu, HIGH at least LOW", sizeof(size_t));
-  uint64_t start = now_ns();
+  uint64_t cpu = cpu_ns(), start = now_ns();
   if (threads == 1)
     run(NULL);
   else
     threads_run(threads, run);
-  double time = (double)(now_ns() - start), pairs = (double)rounds * (double)live * (double)threads;
+  double time = (double)(now_ns() - start), cpu_time = (double)(cpu_ns() - cpu), pairs = (double)rounds * (double)live * (double)threads;
   long peak = status_kib("VmHWM");
   blocks_check(low, high);
   printf("batch: %zu rounds of %zu x %zu to %zu bytes, %zu threads: %.3f s, %.2f ns per pair\n", rounds, live, low,
          high, threads, time * 1e-9, time / pairs);
   figure("wall_s", time * 1e-9);
   figure("pair_ns", time / pairs);
+  figure("cpu_ns", cpu_time);
   figure("peak_rss_kib", (double)peak);
   figures_end();
   return 0;

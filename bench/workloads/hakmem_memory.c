@@ -11,6 +11,7 @@ int main(int argc, char **argv) {
   size_t size = argument(argc, argv, 2, 16, "SIZE");
   size_t mark = size < sizeof(size_t) ? size : sizeof(size_t);
 
+  uint64_t cpu = cpu_ns();
   char **block = got(malloc(blocks * sizeof *block));
   for (size_t i = 0; i < blocks; i++) {
     block[i] = got(malloc(size));
@@ -25,11 +26,13 @@ int main(int argc, char **argv) {
     free(block[i]);
   }
   free(block);
+  double cpu_time = (double)(cpu_ns() - cpu);
   double asked = (double)(blocks * size) / 1024;
   printf("hakmem_memory: %zu x malloc(%zu) with their addresses: %ld KiB resident, %.0f %% over what was asked for\n",
          blocks, size, resident, 100 * ((double)resident / asked - 1));
   figure("rss_kib", (double)resident);
   figure("live_kib", asked + (double)(blocks * sizeof *block) / 1024);
+  figure("cpu_ns", cpu_time);
   figures_end();
   return 0;
 }

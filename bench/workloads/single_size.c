@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
   if (touched)
     touch(first, size, 0);
   free(first);
-  uint64_t start = now_ns();
+  uint64_t cpu = cpu_ns(), start = now_ns();
   for (size_t i = 0; i < pairs; i++) {
     char *block = got(malloc(size));
     if (touched) {
@@ -41,11 +41,12 @@ int main(int argc, char **argv) {
     }
     free(block);
   }
-  double time = (double)(now_ns() - start);
+  double time = (double)(now_ns() - start), cpu_time = (double)(cpu_ns() - cpu);
   blocks_check(size, size);
   printf("single_size: %zu x %zu bytes, %s: %.3f s, %.1f ns per pair\n", pairs, size,
          touched ? "touched" : "untouched", time * 1e-9, time / (double)pairs);
   figure("pair_ns", time / (double)pairs);
+  figure("cpu_ns", cpu_time);
   figures_end();
   return 0;
 }

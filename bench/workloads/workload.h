@@ -47,11 +47,14 @@ static inline void huge_pages_as_asked(char **argv) {
   fail("%s cannot start anew: %s", argv[0], strerror(errno));
 }
 
-static inline uint64_t now_ns(void) {
+static inline uint64_t clock_ns(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+static inline uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+/* CPU time of the process so far. */
+static inline uint64_t cpu_ns(void) { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
 static inline double seconds_since(uint64_t start_ns) {
   return (double)(now_ns() - start_ns) * 1e-9;

@@ -59,22 +59,31 @@ def test_a_sampler_beside_a_second_copy(bench, tmp_path):
 
 
 def test_cases_of_the_benchmark(bench):
-    done, content = bench("--cases", "--seconds", "1", "--only", "single-16,single-16-x20,resident-100K-x-16,cache-scratch")
+    done, content = bench("--cases", "--seconds", "1", "--only", "single-16,resident-100K-x-16,cache-scratch")
     assert done.returncode == 0, done.stderr
     rows = {(row["program"], row["observer"]): row for row in content["rows"]}
-    assert {program for program, _ in rows} == {"single-16", "single-16-x20", "resident-100K-x-16", "cache-scratch"} and len(rows) == 8
-    for program, limit in ("single-16", 1.03), ("single-16-x20", 1.03), ("resident-100K-x-16", 1.03), ("cache-scratch", 1.01):
+    assert {program for program, _ in rows} == {"single-16", "resident-100K-x-16", "cache-scratch"} and len(rows) == 6
+    for program, limit in ("single-16", 1.03), ("resident-100K-x-16", 1.03), ("cache-scratch", 1.01):
         assert rows[program, "masu heap"]["limit"] == limit and rows[program, "masu heap"]["cpu_rounds"] >= 1
+        assert ("process" in rows[program, "masu heap"]) == (program != "cache-scratch")
     assert "rounds" not in content
     done, content = bench("--cases", "--quick")
     assert done.returncode == 1 and "two different runs" in done.stderr
 
 
-def test_short_cases_also_run_longer(tmp_path):
-    words = {p.name: p.long for p in cases_of_the_benchmark(Path("/workloads"), tmp_path)}
-    assert words["single-1M"][2:] == ("400000", "untouched") and words["single-1M-x20"][2:] == ("8000000", "untouched")
-    assert words["medium-batches-16-x20"] == ("/workloads/batch", "40000", "100000", "50", "10000", "16")
-    assert "threadtest" in words and "threadtest-x20" not in words
+def test_short_cases_are_judged_by_what_they_time(tmp_path):
+    found = {p.name: p for p in cases_of_the_benchmark(Path("/workloads"), tmp_path)}
+    assert found["single-1M"].long[2:] == ("400000", "untouched") and found["single-1M"].timed and not found["threadtest"].timed
+    done = running.Run(0.01, 0.01, 1000, 0, 'text\n{"pair_ns": 5, "cpu_ns": 2.5e6}\n', "", cpu=0.004)
+    one = Measured("a", True, {"long": {"masu": [1.0], "masu heap": [1.0]}}, {"long": {"masu": [1], "masu heap": [1]}})
+    for _ in range(8):
+        one.add_together("masu", done, True)
+        one.add_together("masu heap", replace(done, output='{"cpu_ns": 2.55e6}', cpu=0.005), True)
+    (row,) = results.rows([one], [Contender("masu"), HEAP])
+    assert row["cpu"][0] == pytest.approx(1.02) and row["process"][0] == pytest.approx(1.25) and row["verdict"] == results.HELD
+    for output in "", "no figures", "[]", '{"pair_ns": 5}', '{"cpu_ns": "a"}':
+        with pytest.raises(compare.Problem, match="cpu_ns"):
+            one.add_together("masu", replace(done, output=output), True)
 
 
 @pytest.mark.parametrize("observer", ["heaptrack", "memray", "massif"])

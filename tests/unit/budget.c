@@ -207,7 +207,7 @@ static void few_looks_at_the_start(void **state) {
   assert_in_range(h->budget->of[3].doublings, LOOKS - 1, LOOKS);
 }
 
-/* Half as many as that, and they are all earned. */
+/* One each time that what the start brings beside is enough for it: it is earned. */
 static void the_start_earns_more(void **state) {
   enum { GIVEN_NS = EACH_NS * BUDGET_SHARE / (START_TIMES - 1), LOOKS = 20 };
   (void)state;
