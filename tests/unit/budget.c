@@ -268,11 +268,11 @@ static void a_heap_is_on_its_own_after_the_start(void **state) {
   assert_true(h->budget->begun);
 }
 
-/* What the start brings is the process's, of which one heap has it; the others begin where it is. */
-static void heaps_begin_at_the_process_cost(void **state) {
-  enum { HEAPS = 40, ROUNDS = 10 };
-  heap *first = h, *other[HEAPS];
-  (void)state;
+/* What the start brings is the process's, of which one heap has it; the others begin where it is. False: it took so long
+ * that they earned too much. */
+static bool begin_at_the_process_cost(heap *first) {
+  enum { HEAPS = 40, ROUNDS = 20, SOON_NS = START_NS / 4 };
+  heap *other[HEAPS];
   begin_anew();
   uint64_t start = os_now_ns(), looks = 0;
   for (int i = 0; i < HEAPS; i++)
@@ -288,8 +288,17 @@ static void heaps_begin_at_the_process_cost(void **state) {
     h = other[i];
   begin_another(first);
   look(5);
-  assert_true(h->budget->of[3].doublings >= 8);
+  bool far = h->budget->of[3].doublings >= 8, soon = os_now_ns() - start < SOON_NS;
   leave_for(first);
+  assert_true(far || !soon);
+  return soon;
+}
+
+static void heaps_begin_at_the_process_cost(void **state) {
+  heap *first = h;
+  (void)state;
+  while (!begin_at_the_process_cost(first))
+    ;
 }
 
 /* One that begins later may look as often as the first. */
