@@ -6,9 +6,10 @@ Every measurement is a fresh process; the contenders take turns in random order 
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
 What samples runs a long input five times, programs of one thread on one processor. What of it has a limit then runs as
 often as there is time together with what it is compared with, all at once on one processor, of which they take turns;
-their CPU time is compared. The recorder runs fifteen times an input of seconds; what else looks at every allocation a
-short one, three times. A program that finds or prints something wrong under an observer, or an observer that was not
-on, counts as missing. Last, each names the functions of one program that keep most, and of redis-server.
+their CPU time is compared, of the benchmark's shortest cases that of what they time. The recorder runs fifteen times an
+input of seconds; what else looks at every allocation a short one, three times. A program that finds or prints something
+wrong under an observer, or an observer that was not on, counts as missing. Last, each names the functions of one program
+that keep most, and of redis-server.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def picked(names: str, there: list[str], what: str) -> set[str]:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (some four minutes)")
-    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 30 minutes)")
+    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 20 minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
     parser.add_argument("--seconds", type=float, metavar="S", help="for what runs together, of each program (100)")

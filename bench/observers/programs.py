@@ -52,7 +52,7 @@ DO_MORE = ("real programs", "indexer", "numeric solver", "false sharing")
 
 
 TIMED = ("single_size", "batch", "hakmem_memory")
-"""Workloads that last for milliseconds: what a process pays once is most of what they pay."""
+"""Workloads that last for milliseconds and print `cpu_ns`: what a process pays once is most of what they pay."""
 
 
 def cases_of_the_benchmark(workloads: Path, made: Path) -> list[Program]:

@@ -97,10 +97,10 @@ def _not_held(content: dict) -> str:
     copies = {row["program"]: row["cpu"] for row in content["rows"] if row["observer"] == AGAIN and "cpu" in row}
     lines = [
         (f"`{row['program']}`", f"{1000 * row['seconds_without']:.0f} ms", f"{row['limit']:.2f}, **{row['verdict']}**", _ratio(limited(row)),
-         _ratio(copies[row["program"]]) if row["program"] in copies else "", f"{1000 * row['seconds_without'] * (limited(row)[0] - 1):.2f} ms")
+         _ratio(copies[row["program"]]) if row["program"] in copies else "")
         for row in sorted(rows, key=lambda row: row["seconds_without"])
     ]  # fmt: skip
-    return _table(("case", "takes", "limit", "CPU time with the profiler, 95 % interval", "a copy without", "more"), lines) if lines else ""
+    return _table(("case", "takes", "limit", "CPU time with the profiler, 95 % interval", "a copy without"), lines) if lines else ""
 
 
 def _processes(content: dict) -> str:

@@ -379,7 +379,11 @@ def test_sums_and_the_page():
     for script in ("soak-observers", "bench-observers --cases"):
         assert f"`script/{script} --publish` makes one" in page
     cases = published.page(page, content, {key: content[key] for key in ("machine", "observers", "rows")}, None)
-    assert "| `b` | 1210 ms | " not in cases and "| `b` | 1000 ms | 1.03, **broken** | 1.210, 1.210 – 1.210 |  | 210.00 ms |" in cases
+    assert "| `b` | 1210 ms | " not in cases and "| `b` | 1000 ms | 1.03, **broken** | 1.210, 1.210 – 1.210 |  |" in cases
+    assert "whole process" not in cases
+    short = [{**rows[1], "cpu": [1.02, 1.01, 1.03], "process": [1.3, 1.2, 1.4]}]
+    cases = published.page(page, content, {**{key: content[key] for key in ("machine", "observers")}, "rows": short}, None)
+    assert "| `b` | 1000 ms | 1.300, 1.200 – 1.400 | 300.00 ms | 1.020, 1.010 – 1.030 |" in cases
     assert "| masu heap: heap profile | masu | 1.100; 1.210 b | 1.000; 1.000 c |" in page
     assert "| masu heap | 1 of 2 | `f` 60%, `g` 21% |\n| other | y |  |" in page and "in use, beside those of heaptrack." in page
     assert "| `b` | 1.210, 1.210 – 1.210 |" in page and "| masu heap | 2 of 2 | `g`, `f` |" in page
