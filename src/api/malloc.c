@@ -284,10 +284,10 @@ static NOINLINE void free_otherwise(map_entry e, void *p) {
 }
 
 /* A block of another thread: without a stack frame where others of its slab wait already. A slot never has
- * blocks of the slabs that the other ways are for. */
+ * blocks of the slabs that the other ways are for, but of one that is watched since they came to wait. */
 internal NOINLINE HOT void free_slow(void *p) {
   map_entry e = map_get(p);
-  if (CHECKED || UNLIKELY(e == MAP_NONE) || !free_along(map_entry_descriptor(e), p))
+  if (CHECKED || UNLIKELY(map_entry_tag(e) <= TAG_WATCHED) || !free_along(map_entry_descriptor(e), p))
     free_otherwise(e, p);
   else
     thread_free_deferred();
