@@ -19,7 +19,7 @@ static inline send_slot *outbox_slot(heap *h, const slab *s) {
 /* Frees a block of another thread's own heap; it may wait in a slot. */
 internal void outbox_send(heap *h, slab *s, block *b);
 /* The same if some of the slab's blocks wait already, and more may: nothing of the descriptor is
- * read, whose lines others write. */
+ * read, whose lines others write. Not of a watched slab, which it may be since they wait. */
 static inline bool outbox_send_along(heap *h, const slab *s, block *b) {
   send_slot *slot = outbox_slot(h, s);
   if (slot->slab != s || slot->count + 1 == slot->most)
