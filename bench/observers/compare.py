@@ -4,12 +4,12 @@
 
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time, CPU time and
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
-What samples runs a long input five times, programs of one thread on one processor. What of it has a limit then runs as
-often as there is time together with what it is compared with, all at once on one processor, of which they take turns;
-their CPU time is compared, of the benchmark's shortest cases that of what they time. The recorder runs fifteen times an
-input of seconds; what else looks at every allocation a short one, three times. A program that finds or prints something
-wrong under an observer, or an observer that was not on, counts as missing. Last, each names the functions of one program
-that keep most, and of redis-server.
+What samples runs a long input five times, programs of one thread on one processor. What of it has a limit then runs
+together with what it is compared with, all at once on one processor, of which they take turns, until the intervals are
+a quarter as wide as what the limits leave, or there is no more time; their CPU time is compared, of the benchmark's
+shortest cases that of what they time. The recorder runs fifteen times an input of seconds; what else looks at every
+allocation a short one, three times. A program that finds or prints something wrong under an observer, or an observer
+that was not on, counts as missing. Last, each names the functions of one program that keep most, and of redis-server.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ from observers.programs import Program
 from observers.results import Measured
 
 MOST_ROUNDS = 2000
+LOOKS = frozenset(round(20 * 1.2**n) for n in range(30))
+"""After how many rounds it is asked whether they are enough: few of them, since asking takes as long as a short round."""
 Tell = Callable[[str, float], None]
 """What is being done, and which part of it is done."""
 
@@ -51,14 +53,14 @@ Tell = Callable[[str, float], None]
 @dataclass(frozen=True)
 class Plan:
     seconds: float
-    """For the rounds together, of each program."""
+    """At most, for the rounds together, of each program."""
     rounds: int
     recorded_rounds: int
     short_rounds: int
 
 
-FULL = Plan(100, 5, 15, 3)
-CASES = Plan(10, 2, 0, 0)
+FULL = Plan(140, 5, 15, 3)
+CASES = Plan(60, 2, 0, 0)
 QUICK = Plan(8, 3, 3, 1)
 
 
@@ -104,6 +106,8 @@ class Runner:
             tell(f"{program.name}: all at once, round {number + 1}", 0.3 + 0.7 * min((time.monotonic() - start) / self.plan.seconds, 0.99))
             self._together(program, judged, result)
             judged = _judged(judged)
+            if number + 1 in LOOKS and results.narrow(result, judged):
+                break
 
     def _together(self, program: Program, judged: list[Contender], result: Measured) -> None:
         """One that fails has no figures; the others keep theirs."""
@@ -242,10 +246,10 @@ def picked(names: str, there: list[str], what: str) -> set[str]:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (some four minutes)")
-    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 20 minutes)")
+    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 40 minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
-    parser.add_argument("--seconds", type=float, metavar="S", help="for what runs together, of each program (100)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="at most, for what runs together, of each program (140; of cases 60)")
     parser.add_argument("--json", type=Path, default=Path("build/bench/observers.json"), metavar="FILE")
     parser.add_argument("--publish", action="store_true", help=f"also as {published.RESULTS.name}, and into {published.PAGE.name}")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)

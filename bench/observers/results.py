@@ -97,6 +97,23 @@ def _cpu(one: Measured, contender: Contender, count: int) -> list[float]:
     return [a / b for a, b in zip(own, base, strict=True)] if base and all(base) else []
 
 
+def narrow(one: Measured, some: Iterable[Contender]) -> bool:
+    """Is the interval of each that has a limit at most a quarter as wide as what the limit leaves? Of the width only:
+    rounds that ended as soon as they hold would favour what holds."""
+    return all(_width(one.together[c.name], one.together[c.of]) <= (_limit(one.allocates, c.name) - 1) / 4 for c in some if c.name in LIMITS)
+
+
+def _width(own: list[float], base: list[float]) -> float:
+    if not all(base):
+        return math.inf
+    found = statistics.estimate([a / b for a, b in zip(own, base, strict=True)])
+    return found.high - found.low
+
+
+def _limit(allocates: bool, name: str) -> float:
+    return LIMITS[name][0 if allocates else 1]
+
+
 def limited(row: dict) -> list[float | None]:
     """What its limit is about: CPU time; of the recorder, and of a run from before, time."""
     return row.get("cpu", row["time"])
@@ -108,7 +125,7 @@ def judged(all_rows: list[dict]) -> list[dict]:
     found = []
     for row in all_rows:
         if "time" in row and row["observer"] in LIMITS:
-            limit = LIMITS[row["observer"]][0 if row["allocates"] else 1]
+            limit = _limit(row["allocates"], row["observer"])
             row = {**row, "limit": limit, "verdict": verdict(limited(row), limit, noise.get((row["program"], row["input"])))}
         found.append(row)
     return found

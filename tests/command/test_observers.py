@@ -1,5 +1,6 @@
 """script/bench-observers and script/soak-observers: short runs, and what they make of what others write."""
 
+import itertools
 import json
 import math
 import os
@@ -241,6 +242,21 @@ def test_what_has_a_limit_runs_together_with_what_it_is_compared_with(tmp_path, 
     rows = {row["observer"]: row for row in results.rows([found], all_)}
     assert {name: (row["rounds"], row["cpu_rounds"]) for name, row in rows.items()} == {"other": (2, 2), "masu heap": (2, 7), contenders.AGAIN: (2, 7)}
     assert {path.read_text() for path in everybody.iterdir()} == {"1"} and len(list(everybody.iterdir())) == 3 * 7
+
+
+@pytest.mark.parametrize("allocates, spread, enough", [(True, 0.003, True), (False, 0.0002, True), (False, 0.003, False)])
+def test_rounds_end_when_the_interval_is_narrow(tmp_path, monkeypatch, allocates, spread, enough):
+    """By its width: whether the limit holds, which it does in none of these, doesn't matter."""
+    monkeypatch.setattr(compare, "MOST_ROUNDS", 30)
+    runner, numbers = compare.Runner([Contender("masu"), HEAP], compare.Plan(600, 1, 1, 1), tmp_path), itertools.count()
+
+    def once(program, length, contender, pinned=False):
+        return running.Run(1, 1, 1000, 0, "", "", cpu=1.08 + spread * (next(numbers) % 3 - 1) if contender.of else 1)
+
+    found = Measured("echo", allocates)
+    monkeypatch.setattr(runner, "_once", once)
+    runner._long(Program("echo", ("echo",), ("echo",)), found, lambda text, part: None)
+    assert len(found.together["masu heap"]) == (min(compare.LOOKS) if enough else 30)
 
 
 MEETING = '''
