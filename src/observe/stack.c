@@ -94,12 +94,13 @@ static bool add_frame(stack_walk *t, uintptr_t ip) {
 /* ---- The memory of a stack ---- */
 
 /* A thread's own stack is read as it is, from the stack pointer upwards. That it is there was
- * asked of the system once, page by page from the top down, as far as walks have started: it
- * is not unmapped while the thread lives. All else may be anything (stacks of coroutines and
- * of signal handlers, what a wrong frame pointer says), and is copied by the system, which
- * finds out. */
+ * asked of the system once, from the top down, as far as walks have started: it is not unmapped
+ * while the thread lives. Each walk asks for one page, then for twice as many each time, for
+ * some threads leave a large part untouched (Ruby's a MiB). All else may be anything (stacks of
+ * coroutines and of signal handlers, what a wrong frame pointer says), and is copied by the
+ * system, which finds out. */
 
-enum { PROBES = 64 }; /* pages, for one walk */
+enum { ASKED_MOST = 512 }; /* pages, at once */
 #define OWN_STACK_FAR (64 * MIB) /* so far below what is known it is no longer the same stack */
 
 static __thread uint32_t stack_pages; /* known, from the top down */
@@ -108,11 +109,12 @@ static void find_own_stack(stack_walk *t) {
   uintptr_t page = os_page(), top = os_thread_stack(), sp = t->at.sp;
   uint32_t pages = stack_pages;
   uintptr_t low = (top & ~(page - 1)) - pages * page;
-  for (int i = 0; sp < low && low - sp < OWN_STACK_FAR && i < PROBES; i++) {
-    if (!os_is_readable((void *)(low - sizeof(uint64_t))))
+  for (size_t n = 1; sp < low && low - sp < OWN_STACK_FAR; n *= 2) {
+    size_t asked = min_size(n, ROUND_UP(low - sp, page) / page);
+    if (n > ASKED_MOST || !os_are_readable((void *)(low - asked * page), asked))
       break;
-    low -= page;
-    pages++;
+    low -= asked * page;
+    pages += asked;
   }
   if (pages > stack_pages) /* a signal handler may have been here; both are right */
     stack_pages = pages;

@@ -211,11 +211,35 @@ internal bool os_reads_memory(void) {
 }
 
 /* The kernel reads a set of signals before it finds that it was not told what to do with it. */
-internal bool os_is_readable(const void *p) {
+static bool is_readable(const void *p) {
+  return syscall(SYS_rt_sigprocmask, ~0, p, NULL, sizeof(uint64_t)) == -1 && errno != EFAULT;
+}
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+/* Nothing is at 0. What doesn't know this advice says that it is invalid, or takes any for good. */
+static bool populates(void) {
+  static uint8_t known; /* 0: not asked */
+  uint8_t is = load_relaxed(&known);
+  if (!is) {
+    is = syscall(SYS_madvise, NULL, os_page(), MADV_POPULATE_READ) == -1 && errno == ENOMEM ? 1 : 2;
+    store_relaxed(&known, is);
+  }
+  return is == 1;
+}
+
+internal bool os_are_readable(const void *p, size_t pages) {
   int saved = errno;
-  bool is = syscall(SYS_rt_sigprocmask, ~0, p, NULL, sizeof(uint64_t)) == -1 && errno != EFAULT;
+  bool are = true;
+  if (populates())
+    are = !syscall(SYS_madvise, p, pages * os_page(), MADV_POPULATE_READ);
+  else
+    for (size_t i = pages; are && i--;)
+      are = is_readable((const char *)p + i * os_page());
   errno = saved;
-  return is;
+  return are;
 }
 
 enum { RESIDENT_STEP = 1024 }; /* pages */

@@ -71,8 +71,9 @@ internal bool os_clear_on_fork(void *p, size_t size);
 internal bool os_read_memory(const void *from, void *to, size_t size);
 /* Does the system copy any at all? In some sandboxes it does not. */
 internal bool os_reads_memory(void);
-/* Can these eight bytes be read? They lie in one page. */
-internal bool os_is_readable(const void *p);
+/* Can these pages, of which p is the first, all be read? What was never touched then is the
+ * system's page of zeros. */
+internal bool os_are_readable(const void *p, size_t pages);
 /* Is the address space or the data segment of this process limited? */
 internal bool os_memory_limited(void);
 

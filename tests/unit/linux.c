@@ -222,6 +222,50 @@ static void residence_is_seen(void **state) {
   assert_true(os_resident() <= before + 1 * MIB);
 }
 
+/* What was never touched, what was, what nobody may read, and nothing. */
+static void see_what_is_readable(void) {
+  enum { PAGES = 16, GUARD = 9 };
+  char *p = os_map(PAGES * page, page);
+  REQUIRE(p != NULL && mprotect(p + GUARD * page, page, PROT_NONE) == 0);
+  memset(p, 1, page);
+  errno = 77;
+  REQUIRE(os_are_readable(p, GUARD) && os_are_readable(p + (GUARD + 1) * page, PAGES - GUARD - 1));
+  for (size_t first = 0; first < PAGES; first++)
+    for (size_t pages = 1; first + pages <= PAGES; pages++)
+      REQUIRE(os_are_readable(p + first * page, pages) == (first > GUARD || first + pages <= GUARD));
+  REQUIRE(all_bytes(p + page, (GUARD - 1) * page, 0));
+  os_unmap(p + 2 * page, page);
+  REQUIRE(os_are_readable(p, 2) && !os_are_readable(p, 3) && !os_are_readable(p + 2 * page, 1));
+  REQUIRE(errno == 77);
+}
+
+static long no_such_advice(long number, const long *arguments) {
+  (void)number, (void)arguments;
+  return -EINVAL;
+}
+static void see_before_linux_5_14(void) {
+  trap_calls(SYS_madvise, SYS_madvise, no_such_advice);
+  see_what_is_readable();
+}
+
+static long any_advice_is_good(long number, const long *arguments) {
+  (void)number, (void)arguments;
+  return 0;
+}
+static void see_where_advice_is_ignored(void) {
+  trap_calls(SYS_madvise, SYS_madvise, any_advice_is_good);
+  see_what_is_readable();
+}
+
+static void what_can_be_read(void **state) {
+  (void)state;
+  if (!SANITIZED) {
+    in_child(see_before_linux_5_14);
+    in_child(see_where_advice_is_ignored);
+  }
+  see_what_is_readable();
+}
+
 /* ---- Growing and moving ---- */
 
 static void growing_in_place(void **state) {
@@ -878,6 +922,7 @@ int main(void) {
       cmocka_unit_test(huge_pages_are_avoided),
       cmocka_unit_test(a_sandbox_is_not_heard_of),
       cmocka_unit_test(residence_is_seen),
+      cmocka_unit_test(what_can_be_read),
       cmocka_unit_test(growing_in_place),
       cmocka_unit_test(nothing_is_overgrown),
       cmocka_unit_test(moving),

@@ -2,18 +2,14 @@
 #include "observe/stack.h"
 
 #include <dlfcn.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <ucontext.h>
 #include <unwind.h>
 
 #include "observe/unwind.h"
 #include "os/os.h"
 #include "stack_calls.h"
-#include "unit.h"
+#include "trap.h"
 
 /* ---- Chains of calls ---- */
 
@@ -190,6 +186,41 @@ static void deep_stacks(void **unused) {
   pthread_join(thread, NULL);
 }
 
+static atomic_u64 copies;
+static long count_copies(long number, const long *arguments) {
+  (void)number, (void)arguments;
+  add_relaxed(&copies, 1);
+  return -EPERM;
+}
+
+/* As Ruby's threads have it: their first MiB is for what comes later. */
+static NOINLINE void *below_an_untouched_part(void *unused) {
+  char *part = __builtin_alloca(3 * MIB);
+  __asm__ volatile("" : : "r"(part) : "memory");
+  for (int i = 0; i < 2; i++)
+    check_both(NULL);
+  store_relaxed(&copies, 0);
+  recurse(300, 10);
+  REQUIRE(load_relaxed(&copies) == 0);
+  return unused;
+}
+
+static void walk_below_an_untouched_part(void) {
+  pthread_t thread;
+  trap_calls(SYS_process_vm_readv, SYS_process_vm_readv, count_copies);
+  REQUIRE(!os_reads_memory() && load_relaxed(&copies) == 1);
+  REQUIRE(pthread_create(&thread, NULL, below_an_untouched_part, NULL) == 0);
+  pthread_join(thread, NULL);
+}
+
+/* After two walks all of it is known, and read without a call. */
+static void a_part_that_nobody_touched(void **unused) {
+  (void)unused;
+  if (SANITIZED)
+    skip();
+  in_child(walk_below_an_untouched_part);
+}
+
 /* ---- Stacks of the program's own ---- */
 
 static ucontext_t main_context, coroutine_context;
@@ -337,17 +368,8 @@ static void coroutine_without_copies(void) {
 /* Where the system copies nothing for us, a thread's own stack is still there to read, and on
  * others the runtime walks. */
 static void walk_without_copies(void) {
-  struct sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  struct sock_fprog program = {sizeof code / sizeof *code, code};
-  uint64_t word;
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-    return;
-  REQUIRE(!os_read_memory(&word, &word, sizeof word));
+  trap_calls(SYS_process_vm_readv, SYS_process_vm_readv, count_copies);
+  REQUIRE(!os_reads_memory());
   recurse(12000, 300);
   run_coroutine(coroutine_without_copies);
 }
@@ -552,6 +574,7 @@ int main(int count, char **arguments) {
       cmocka_unit_test(chains_of_calls),
       cmocka_unit_test(chains_in_threads),
       cmocka_unit_test(deep_stacks),
+      cmocka_unit_test(a_part_that_nobody_touched),
       cmocka_unit_test(coroutines),
       cmocka_unit_test(nothing_behind_the_stack),
       cmocka_unit_test(threads_on_given_stacks),
