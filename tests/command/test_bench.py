@@ -135,6 +135,15 @@ def test_another_library_has_the_commit_of_its_own_checkout(library, tmp_path):
     assert {c.version for c in allocators.found(other, None, (), tmp_path / "made")[:2]} == {str(other)}
 
 
+@pytest.mark.parametrize("said, name", [
+    ("processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n", "AMD EPYC (family 25, model 1)"),
+    ("processor\t: 0\nBogoMIPS\t: 50.00\nCPU part\t: 0xd0c\n", "unknown"),
+])  # fmt: skip
+def test_processors_of_one_name_are_told_apart(tmp_path, said, name):
+    (tmp_path / "cpuinfo").write_text(said)
+    assert report.processor(str(tmp_path / "cpuinfo")) == name
+
+
 # ---- What a run says ----
 
 

@@ -133,22 +133,29 @@ def _said(*command: str, folder: Path | None = None) -> str:
     return next(iter(run.stdout.strip().splitlines()), "") if run.returncode == 0 else ""
 
 
+def _said_by(file: str, key: str) -> str:
+    for text in Path(file).read_text().splitlines():
+        name, _, value = text.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return "unknown"
+
+
+def processor(file: str = "/proc/cpuinfo") -> str:
+    """Its name; a virtual machine's may be that of many, so also the family and model, which x86 has."""
+    family, model = (_said_by(file, key) for key in ("cpu family", "model"))
+    return _said_by(file, "model name") + (f" (family {family}, model {model})" if family != "unknown" else "")
+
+
 def machine(library: Path | None = None) -> dict[str, str]:
     """What was measured, and where; `library`: the commit is that of the checkout in which it lies."""
-
-    def of(file: str, key: str) -> str:
-        for text in Path(file).read_text().splitlines():
-            if text.startswith(key):
-                return text.split(":", 1)[1].strip()
-        return "unknown"
-
     huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     folder = (library or Path(__file__).resolve()).parent
     return {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _said("git", "describe", "--always", "--dirty", folder=folder) or "unknown",
-        "cpu": f"{of('/proc/cpuinfo', 'model name')}, {len(os.sched_getaffinity(0))} cores",
-        "memory": of("/proc/meminfo", "MemTotal"),
+        "cpu": f"{processor()}, {len(os.sched_getaffinity(0))} cores",
+        "memory": _said_by("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "libc": " ".join(platform.libc_ver()),
         "compiler": _said("cc", "--version") or "none",
