@@ -48,7 +48,7 @@ static ALWAYS_INLINE void free_own(void *p, map_entry e, heap_hot *hot) {
 static ALWAYS_INLINE void free_fast(void *p) {
   uintptr_t leaf = map_leaf(p);
   if (UNLIKELY(!leaf)) {
-    free_slow(p);
+    free_slow(p, MAP_NONE);
     return;
   }
   map_entry e = map_get_in(leaf, p);
@@ -56,7 +56,7 @@ static ALWAYS_INLINE void free_fast(void *p) {
   if (LIKELY(map_entry_tag(e) == hot->tag))
     free_own(p, e, hot);
   else
-    free_slow(p);
+    free_slow(p, e);
 }
 
 #endif

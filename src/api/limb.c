@@ -162,7 +162,7 @@ static void *limb_take_large(heap *l, size_t align, size_t size, size_t *dirty) 
   if (!s)
     return allowed ? limb_none() : out_of_budget(a);
   if (UNLIKELY(interval != 0))
-    sampled_large(s->start, size, interval);
+    sampled_large(s, size, interval);
   return s->start;
 }
 

@@ -12,6 +12,7 @@
 #include "heap/outbox.h"
 #include "heap/roster.h"
 #include "heap/spares.h"
+#include "os/bell.h"
 #include "os/report.h"
 
 /* ---- Slow paths ---- */
@@ -47,24 +48,45 @@ static void *nested(size_t size, size_t align) {
   return p ? p : out_of_memory();
 }
 
+static inline size_t slices_of(size_t size) { return (size + SLICE_SIZE - 1) >> SLICE_SHIFT; }
+
+/* Which is none of those in front. h may be NULL. */
+static slab *take_large_afresh(heap *h, size_t size, size_t align, size_t *dirty) {
+  if (h) {
+    front_give_back(h); /* nothing of it was of use for this one */
+    spares_make_room(h, slices_of(size));
+  }
+  slab *s = large_take(size, align, dirty);
+  if (UNLIKELY(!s) && malloc_reclaim(h))
+    s = large_take(size, align, dirty);
+  if (s && h)
+    front_claim(h, s);
+  return s;
+}
+
+/* Perhaps one that is to be looked at. */
 static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) {
   if (UNLIKELY(thread_busy))
     return nested(size, align);
   if (UNLIKELY(!large_is_possible(size, align)))
     return out_of_memory();
+  uint64_t interval = 0;
+  size_t room = sampled_room(size);
+  *dirty = room;
   heap *h = thread_enter();
-  if (h) {
-    front_give_back(h); /* nothing of it was of use for this one */
-    spares_make_room(h, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
+  slab *s = h && align <= SLICE_SIZE ? front_take_due(h, slices_of(room), &interval) : NULL;
+  if (!s) {
+    interval = h ? budget_due_large(h, ROUND_UP(size, SLICE_SIZE)) : 0;
+    s = take_large_afresh(h, interval ? room : size, align, dirty);
   }
-  slab *s = large_take(size, align, dirty);
-  if (UNLIKELY(!s) && malloc_reclaim(h))
-    s = large_take(size, align, dirty);
-  void *p = s ? s->start : NULL;
-  if (s && h)
-    front_claim(h, s);
   thread_leave(h);
-  return p ? p : out_of_memory();
+  if (UNLIKELY(!s))
+    return out_of_memory();
+  if (CHECKED)
+    checked_take(s->start);
+  if (UNLIKELY(interval != 0))
+    sampled_large(s, size, interval);
+  return s->start;
 }
 
 /* h may be NULL. A slab's worth may not be to be had where one block still is. */
@@ -122,39 +144,28 @@ internal NOINLINE void *malloc_slow(size_t size) {
   return malloc_refilling(size, class_in_table(size));
 }
 
-static ALWAYS_INLINE void *take_large_unseen(size_t size, size_t align, size_t *dirty) {
-  *dirty = size;
-  if (LIKELY(align <= SLICE_SIZE && size <= FRONT_SLICES * SLICE_SIZE)) {
-    slab *s = front_take(thread_hot, (size + SLICE_SIZE - 1) >> SLICE_SHIFT);
-    if (s) {
-      if (CHECKED)
-        checked_take(s->start);
-      return s->start;
-    }
-  }
-  return take_large_slow(size, align, dirty);
-}
-
-/* It may have to be looked at. */
-static COLD NOINLINE void *take_large_questioned(size_t size, size_t align, size_t *dirty) {
-  uint64_t interval = sampled_large_due(size);
-  void *p = take_large_unseen(interval ? sampled_room(size) : size, align, dirty);
-  if (interval && p)
-    sampled_large(p, size, interval);
+/* One that is ready; NULL: there is none. size: not 0. */
+static ALWAYS_INLINE void *take_large_ready(size_t size) {
+  void *p = size <= FRONT_SLICES * SLICE_SIZE ? front_take(thread_hot, slices_of(size)) : NULL;
+  if (CHECKED && p)
+    checked_take(p);
   return p;
 }
 
 static inline void *take_large(size_t size, size_t align, size_t *dirty) {
-  uint64_t interval = load_relaxed(&budget_interval);
-  if (UNLIKELY(interval != 0) && !sampled_large_is_covered(size, interval))
-    return take_large_questioned(size, align, dirty);
-  return take_large_unseen(size, align, dirty);
+  void *p = align <= SLICE_SIZE ? take_large_ready(size) : NULL;
+  *dirty = size;
+  return LIKELY(p != NULL) ? p : take_large_slow(size, align, dirty);
 }
 
 /* Apart, so that what is ready needs no stack frame. */
-static NOINLINE void *malloc_large(size_t size) {
+static NOINLINE void *malloc_large_slow(size_t size) {
   size_t dirty;
-  return take_large(size, 1, &dirty);
+  return take_large_slow(size, 1, &dirty);
+}
+static NOINLINE void *malloc_large(size_t size) {
+  void *p = take_large_ready(size);
+  return LIKELY(p != NULL) ? p : malloc_large_slow(size);
 }
 static NOINLINE void *malloc_refilling_apart(size_t size, unsigned size_class) { return malloc_refilling(size, size_class); }
 
@@ -194,16 +205,6 @@ internal HOT void *malloc_aligned(size_t align, size_t size) {
       return malloc_of_class(size, c);
   }
   return malloc_aligned_apart(align, size);
-}
-
-static bool free_to_front(slab *s) {
-  heap *h = thread_heap();
-  if (!h || load_relaxed(&s->owner))
-    return false;
-  thread_touch(h);
-  bool kept = front_give(h, s);
-  thread_touched(h);
-  return kept;
 }
 
 /* One more block of a slab whose blocks wait in a slot. False: not now; then nothing was done, and what was
@@ -255,14 +256,34 @@ static NOINLINE void free_apart(map_entry e, slab *s, void *p) {
   thread_leave(h);
 }
 
-static NOINLINE void free_large(slab *s) {
+static NOINLINE void free_large_slow(slab *s) {
+  if (UNLIKELY(thread_busy)) {
+    thread_defer_free(s->start);
+    return;
+  }
   if (sampled_large_is(s))
     sampled_large_free(s);
-  if (free_to_front(s))
-    return;
   heap *h = thread_enter_if_joined();
-  give_large(s);
+  if (!h || load_relaxed(&s->owner) || !front_give(h, s))
+    give_large(s);
   thread_leave(h);
+}
+
+/* Without a stack frame where it can wait in front. Those of named heaps are nobody's there. */
+static NOINLINE void free_large(slab *s, const void *p) {
+  heap_hot *hot = thread_hot;
+  bool kept = false;
+  if (LIKELY(!thread_busy && front_is_claimed(hot, s) && !sampled_large_is(s))) {
+    thread_touch((heap *)hot);
+    kept = front_give_ready((heap *)hot, s, p);
+    thread_touched_so_far((heap *)hot);
+  }
+  if (UNLIKELY(!kept)) {
+    free_large_slow(s);
+    return;
+  }
+  bell_ring();
+  thread_free_deferred();
 }
 
 static NOINLINE void free_otherwise(map_entry e, void *p) {
@@ -275,18 +296,17 @@ static NOINLINE void free_otherwise(map_entry e, void *p) {
   slab *s = map_entry_descriptor(e);
   if (CHECKED)
     checked_give(s, p);
-  if (UNLIKELY(thread_busy))
+  if (map_entry_tag(e) == TAG_SHARED)
+    free_large(s, p);
+  else if (UNLIKELY(thread_busy))
     thread_defer_free(p);
-  else if (map_entry_tag(e) == TAG_SHARED)
-    free_large(s);
   else
     free_apart(e, s, p);
 }
 
 /* A block of another thread: without a stack frame where others of its slab wait already. A slot never has
  * blocks of the slabs that the other ways are for, but of one that is watched since they came to wait. */
-internal NOINLINE HOT void free_slow(void *p) {
-  map_entry e = map_get(p);
+internal NOINLINE HOT void free_slow(void *p, map_entry e) {
   if (CHECKED || UNLIKELY(map_entry_tag(e) <= TAG_WATCHED) || !free_along(map_entry_descriptor(e), p))
     free_otherwise(e, p);
   else

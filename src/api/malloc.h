@@ -17,7 +17,7 @@ internal void *malloc_aligned(size_t align, size_t size);
 /* *dirty: so many bytes at the start may not be zero. */
 internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty);
 /* p is NULL, foreign, large, or another heap's. */
-internal void free_slow(void *p);
+internal void free_slow(void *p, map_entry e);
 /* Inside a slow path: a block of any slab; h is the thread's heap, or NULL. */
 internal void free_entered(heap *h, void *p);
 /* The countdown of an own slab has reached 0 with b; hot: whose it is. What the fast path has in registers is not read again. */

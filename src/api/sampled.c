@@ -162,27 +162,6 @@ internal void sampled_forget(account *a) {
 
 /* ---- Large blocks ---- */
 
-/* Not from a signal handler inside masu: it would find the budget half changed. */
-static heap *heap_outside(void) {
-  heap *h = thread_busy ? NULL : thread_heap();
-  if (h || thread_busy)
-    return h;
-  thread_leave(thread_enter()); /* joins */
-  return thread_heap();
-}
-
-static uint64_t large_due(size_t size) {
-  heap *h = heap_outside();
-  if (!h)
-    return 0;
-  thread_touch(h);
-  uint64_t interval = budget_due_large(h, size);
-  thread_touched(h);
-  return interval;
-}
-
-internal uint64_t sampled_large_due(size_t size) { return large_due(ROUND_UP(size, SLICE_SIZE)); }
-
 /* Its mark is its weight, which is never 0. */
 static float weight_of(const slab *s) {
   float weight;
@@ -199,8 +178,7 @@ static void sample_large(slab *s, size_t size, double exact) {
   tell_taken(s->start, size, s->block_size, weight);
 }
 
-internal void sampled_large(void *p, size_t size, uint64_t interval) {
-  slab *s = map_entry_descriptor(map_get(p));
+internal void sampled_large(slab *s, size_t size, uint64_t interval) {
   sample_large(s, size, 1 / budget_probability(s->block_size, interval));
 }
 
@@ -214,6 +192,17 @@ internal float sampled_large_resize(slab *s) {
   if (sampled_large_is(s))
     sampled_large_free(s);
   return weight;
+}
+
+/* As budget_due_large, outside of slow paths. Not from a signal handler inside masu: it would find the budget half
+ * changed. */
+static uint64_t large_due(size_t size) {
+  if (thread_busy)
+    return 0;
+  heap *h = thread_enter();
+  uint64_t interval = h ? budget_due_large(h, size) : 0;
+  thread_leave(h);
+  return interval;
 }
 
 /* With `fresh` of it new: a block that counted once on average counts so again. If its weight was w where it was

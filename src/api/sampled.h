@@ -66,13 +66,8 @@ internal void sampled_reclaim(account *a);
 /* The account's memory is about to be released: tells of all its sampled blocks. Likewise. */
 internal void sampled_forget(account *a);
 
-/* The same for large blocks. Is the next one, of that size, to be sampled? As budget_due. */
-internal uint64_t sampled_large_due(size_t size);
-/* interval: budget_interval, not 0. True: no, as most often. */
-static ALWAYS_INLINE bool sampled_large_is_covered(size_t size, uint64_t interval) {
-  return budget_covers_large(thread_hot, ROUND_UP(size, SLICE_SIZE), interval);
-}
-internal void sampled_large(void *p, size_t size, uint64_t interval);
+/* The same for large blocks. interval: budget_due_large returned it. */
+internal void sampled_large(slab *s, size_t size, uint64_t interval);
 static inline bool sampled_large_is(const slab *s) { return UNLIKELY(s->waiting != 0); }
 internal void sampled_large_free(slab *s);
 /* Around a resize, which may move it, to `size` bytes. What was sampled before stays so; what was not has another

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "heap/front.h"
 #include "os/os.h"
 #include "pages/meta.h"
 
@@ -142,10 +143,11 @@ static void pace_from(heap_budget *b, uint64_t now) {
     b->of[c].seen = 0;
 }
 
-/* Another interval was asked for. */
+/* Another interval was asked for. What waits in front was not charged for it. */
 static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->hot.asked = asked;
+  front_give_back(h);
   b->saved = 0;
   b->begun = false;
   b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
@@ -285,14 +287,24 @@ internal NOINLINE uint64_t budget_due(heap *h, unsigned class) {
   return 0;
 }
 
-internal NOINLINE uint64_t budget_due_large(heap *h, size_t bytes) {
+internal NOINLINE uint64_t budget_due_later(heap *h, size_t bytes) {
   const heap_budget *b = budget_now(h);
-  if (!b || budget_covers_large(&h->hot, bytes, h->hot.asked))
+  if (!b)
+    h->hot.large_left = UINT64_MAX; /* nobody looks */
+  if (budget_covers_large(h, bytes) || !b)
     return 0;
-  if (!b->quiet)
-    return budget_spent(h, BUDGET_LARGE);
+  uint64_t interval = b->of[BUDGET_LARGE].drawn_for;
   draw(h, BUDGET_LARGE);
-  return 0;
+  return b->quiet ? 0 : interval;
+}
+
+internal void budget_look_large(heap *h) { keep_pace(h, BUDGET_LARGE); }
+
+internal uint64_t budget_due_large(heap *h, size_t bytes) {
+  uint64_t interval = budget_due_later(h, bytes);
+  if (interval)
+    budget_look_large(h);
+  return interval;
 }
 
 internal NOINLINE void budget_ration(heap *h, unsigned class, block *list, uint32_t count) {

@@ -70,17 +70,21 @@ internal void budget_ask(heap *h);
 static ALWAYS_INLINE bool budget_is_ahead(const heap *h, unsigned class) { return budget_is_asked(h) && h->left[class] != 0; }
 /* Where nobody looks: as many blocks of the class as may go into the hand before that is asked again. */
 internal void budget_unseen(heap *h, unsigned class);
-/* The same of a large block of so many bytes, while somebody looks; 0: no, and it is charged. */
+/* The same of a large block of so many bytes that is taken now; 0: no, and it is charged. */
 internal uint64_t budget_due_large(heap *h, size_t bytes);
 /* The usual answer, without asking: no, and it is charged. Also to what an observer allocates, which is not seen either: how
- * far the countdown has come has nothing to do with where it stops. Of a thread without a heap: never. Signal handlers
- * may, and what they charge may be lost. interval: budget_interval, not 0. */
-static ALWAYS_INLINE bool budget_covers_large(heap_hot *hot, size_t bytes, uint64_t interval) {
-  if (UNLIKELY(hot->asked != interval || hot->large_left < bytes))
+ * far the countdown has come has nothing to do with where it stops. */
+static ALWAYS_INLINE bool budget_covers_large(heap *h, size_t bytes) {
+  if (UNLIKELY(!budget_is_asked(h) || h->hot.large_left < bytes))
     return false;
-  hot->large_left -= bytes;
+  h->hot.large_left -= bytes;
   return true;
 }
+/* As budget_due_large of one that may be taken later: budget_look_large counts the look, when it is. */
+internal uint64_t budget_due_later(heap *h, size_t bytes);
+internal void budget_look_large(heap *h);
+/* Does somebody look, who is not at work now, at the interval that the heap knows? */
+static inline bool budget_looks(const heap *h) { return h->hot.asked && budget_is_asked(h) && !h->budget->quiet; }
 /* The probability of that. */
 internal double budget_probability(size_t size, uint64_t interval);
 /* Heaps are looked at from now on; 0: no more. And the widest interval of those that were since. */

@@ -2,31 +2,36 @@
 
 #include "os/bell.h"
 
-static size_t front_slices(const heap_hot *hot) {
-  size_t slices = 0;
+/* What others took out is noticed only when it matters. */
+static bool makes_room(heap *h, size_t slices) {
+  size_t kept = 0;
   for (unsigned i = 0; i < FRONT_COUNT; i++)
-    slices += load_relaxed(&hot->front[i]) & 0xffff;
-  return slices;
+    kept += front_entry_slices(load_relaxed(&h->hot.front[i]));
+  h->front_given = h->hot.front_taken + (uint32_t)kept;
+  return front_has_place(h, slices);
 }
 
-/* What was taken out meanwhile is noticed only when it matters. */
-static bool has_room(heap *h, size_t slices) {
-  if (h->fronted + slices > FRONT_SLICES)
-    h->fronted = (uint32_t)front_slices(&h->hot);
-  return h->fronted + slices <= FRONT_SLICES;
-}
-
-internal bool front_give(heap *h, slab *s) {
+internal NOINLINE bool front_give(heap *h, slab *s) {
   uint32_t slices = load_relaxed(&s->slices);
-  atomic_u64 *place = &h->hot.front[slices % FRONT_COUNT];
-  if (load_relaxed(&s->reserve) != h->hot.tag || load_relaxed(place) ||
-      !has_room(h, slices))
+  size_t bytes = slices * SLICE_SIZE;
+  if (!front_is_claimed(&h->hot, s) || (!front_has_place(h, slices) && !makes_room(h, slices)))
     return false;
-  h->fronted += slices;
-  store_relaxed(&s->reserve, h->hot.tag | FRONT_KEPT);
-  store_release(place, (uint64_t)(uintptr_t)s << 16 | slices);
+  uint64_t interval = budget_covers_large(h, bytes) ? 0 : budget_due_later(h, bytes);
+  h->front_due[slices % FRONT_COUNT] = interval;
+  front_put(h, s->start, slices, interval ? FRONT_DUE : 0);
   bell_ring();
   return true;
+}
+
+internal slab *front_take_due(heap *h, size_t slices, uint64_t *interval) {
+  if (LIKELY(!budget_looks(h)))
+    return NULL;
+  const char *start = front_take_marked(&h->hot, slices, FRONT_DUE);
+  if (!start)
+    return NULL;
+  *interval = h->front_due[slices % FRONT_COUNT];
+  budget_look_large(h);
+  return map_entry_descriptor(map_get(start));
 }
 
 internal size_t front_give_back(heap *h) {
@@ -34,7 +39,7 @@ internal size_t front_give_back(heap *h) {
   for (unsigned i = 0; i < FRONT_COUNT; i++) {
     uint64_t entry = load_relaxed(&h->hot.front[i]);
     if (entry && cas_acq_rel(&h->hot.front[i], &entry, 0)) {
-      slab *s = (slab *)(uintptr_t)(entry >> 16);
+      slab *s = map_entry_descriptor(map_get(front_entry_start(entry)));
       bytes += s->slices * SLICE_SIZE;
       large_give(s);
     }

@@ -54,13 +54,14 @@ typedef struct known_hand {
 typedef struct heap_hot {
   map_tag tag;
   block *hand[CLASS_COUNT];
-  /* Large blocks freed last: descriptor << 16 | slices, 0: none. The one for n
+  /* Large blocks freed last: start | slices, 0: none. The one for n
    * slices stands at n modulo FRONT_COUNT. Anybody may take one by exchange, only
-   * the owner puts one in. */
+   * the owner puts one in. See front.h. */
   atomic_u64 front[FRONT_COUNT];
   /* See budget.h. */
   uint64_t asked;      /* budget_interval, when this and heap.left were drawn */
-  uint64_t large_left; /* bytes before the next look at a large block, while somebody looks */
+  uint64_t large_left; /* bytes before the next look at a large block */
+  uint32_t front_taken; /* slices so far, modulo 2^32 */
   /* The thread's limbs, the one used last first, and what the forms keep for it. They
    * stand here because thread-local memory is short. */
   struct heap *limbs;
@@ -79,7 +80,7 @@ typedef struct heap {
   bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   bool refused;     /* the last refill met the hard limit of the account */
   block **hand_guess;    /* the hand that blocks went back to last */
-  uint32_t fronted;      /* slices in front at most: see front.c */
+  uint32_t front_given;  /* less hot.front_taken: slices in front, at most */
   atomic_u32 slow_paths; /* so far */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
   list_node avail[CLASS_COUNT];
@@ -95,6 +96,7 @@ typedef struct heap {
   uint32_t full[CLASS_COUNT]; /* slices of slabs that are parked or queued; fork may leave it wrong */
   /* See budget.h. */
   struct heap_budget *budget; /* NULL until somebody looks at allocations */
+  uint64_t front_due[FRONT_COUNT]; /* the interval for which the block there is to be looked at; 0: it isn't */
   uint64_t left[CLASS_COUNT]; /* blocks that may go into the hand before the next question */
   send_slot slots[SLOT_COUNT];
   struct heap *next;   /* of all heaps */

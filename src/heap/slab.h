@@ -86,8 +86,11 @@ typedef struct slab {
   char *start;         /* the first block */
   hpage *page;         /* of a run */
   atomic_u32 slices;   /* of the run or mapping, at least 1 */
-  atomic_u32 reserve;  /* held back from need; written by the owner only. Of a large block: see front_claim */
-  atomic_u64 purged;   /* written by the owner only: see sparse.h */
+  atomic_u32 reserve;  /* held back from need; written by the owner only */
+  union {
+    atomic_u64 purged; /* written by the owner only: see sparse.h */
+    _Atomic(struct heap *) claimed; /* a large block: in whose front it may wait (front.h), or NULL */
+  };
   union {
     slab_bits *bits; /* checked builds; stays with the descriptor */
     atomic_u64 seen; /* others: of a watched slab one bit a block, by index: see slab_see */

@@ -276,7 +276,7 @@ static size_t search_entry(char *start, map_entry e, void *any) {
   (void)start;
   if (load_acquire(&s->kind) == SLAB_SMALL) {
     search_small(c, s, e);
-  } else if (!reach_at(&c->reach, first) && !front_keeps(s)) {
+  } else if (!reach_at(&c->reach, first) && !front_keeper(s)) {
     reach_range(&c->reach, first, first + size);
   }
   return max_size(load_relaxed(&s->slices), 1);

@@ -274,9 +274,10 @@ static void add_small(walk *w, const slab *s, const heap *h) {
 
 static void add_large(walk *w, const slab *s, const heap *h) {
   size_t size = load_relaxed(&s->block_size);
-  if (front_keeps(s)) { /* nobody's */
+  const heap *keeper = front_keeper(s);
+  if (keeper) { /* nobody's */
     w->out.process.front += size;
-    w->out.heaps[tag_row(front_keeper(s))].front += size;
+    w->out.heaps[tag_row(keeper->hot.tag)].front += size;
     return;
   }
   w->out.process.large_blocks++;
@@ -455,7 +456,7 @@ static size_t measure_entry(char *start, map_entry e, void *context) {
   uint8_t kind = load_acquire(&s->kind);
   if (kind == SLAB_SMALL)
     measure_small(m->out, s, resident);
-  else if (!front_keeps(s))
+  else if (!front_keeper(s))
     m->out->live += resident;
   else
     m->out->idle += resident;

@@ -192,16 +192,31 @@ TEST(Profile, SeesPingPong) {
 
 /* A program that takes and frees the same block again and again, and did so before. */
 TEST(Profile, SeesPingPongThatRunsWhenItStarts) {
-  for (size_t n : {24u, 5000u}) {
+  for (size_t n : {24u, 5000u, 1000000u}) {
     for (int i = 0; i < 4000; i++)
       masu_free(masu_malloc(n));
-    ASSERT_EQ(masu_profile_start(10 * n), 0);
+    ASSERT_EQ(masu_profile_start(std::min<size_t>(10 * n, BELOW_PACE)), 0);
     size_t before = read_profile().samples;
     for (int i = 0; i < 10000; i++)
       masu_free(masu_malloc(n));
     EXPECT_GT(read_profile().samples, before + 100);
     masu_profile_stop();
   }
+}
+
+/* Large blocks that wait in front when others are taken, of the same place there and of other ones. */
+TEST(Profile, SeesLargeBlocksThatTakeTurns) {
+  const size_t sizes[] = {300000, 1000000, 900000, 320 * KIB, 832 * KIB, 300000, 300000};
+  expect_seen(60, BELOW_PACE, [&] {
+    double sum = 0;
+    for (int i = 0; i < 3000; i++) {
+      void *p = masu_malloc(sizes[i % 7]), *q = masu_malloc(sizes[i % 5]);
+      sum += usable(p) + usable(q);
+      masu_free(p);
+      masu_free(q);
+    }
+    return sum;
+  });
 }
 
 TEST(Profile, SeesBatches) {
@@ -378,14 +393,16 @@ TEST(Profile, KnowsThePeak) {
 /* Which enters no slow path before. All but the one that is in the hand. */
 TEST(Profile, SeesFromTheStartOnWhatGoesToAndFro) {
   enum { TIMES = 100 };
-  for (int i = 0; i < TIMES; i++)
-    masu_free(masu_malloc(64 * KIB));
-  ASSERT_EQ(masu_profile_start(1), 0);
-  masu_profile_figures before = read_profile();
-  for (int i = 0; i < TIMES; i++)
-    masu_free(masu_malloc(64 * KIB));
-  EXPECT_GE(read_profile().samples, before.samples + TIMES - 1);
-  masu_profile_stop();
+  for (size_t size : {64 * KIB, 2 * MIB}) {
+    for (int i = 0; i < TIMES; i++)
+      masu_free(masu_malloc(size));
+    ASSERT_EQ(masu_profile_start(1), 0);
+    masu_profile_figures before = read_profile();
+    for (int i = 0; i < TIMES; i++)
+      masu_free(masu_malloc(size));
+    EXPECT_GE(read_profile().samples, before.samples + TIMES - 1);
+    masu_profile_stop();
+  }
 }
 
 /* At least what the hand still has, which went there before anybody looked. */

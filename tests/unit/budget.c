@@ -180,9 +180,9 @@ static void looks_keep_a_pace(void **state) {
 static void begin_anew(void) {
   looks_take(500);
   budget_start(0);
-  budget_due(h, 3);
+  budget_ask(h);
   budget_start(BUDGET_INTERVAL);
-  budget_due(h, 3);
+  budget_ask(h);
 }
 
 enum { EACH_NS = 2000, START_NS = 1 << 25, START_TIMES = 4 };
@@ -226,7 +226,7 @@ static heap *begin_another(heap *first) {
   assert_non_null(h);
   assert_ptr_not_equal(h, first);
   h->hot.asked = 0;
-  budget_due(h, 3);
+  budget_ask(h);
   (void)os_cpu_ns(0); /* what the system has noted is up to date */
   h->budget->paced_cpu = os_cpu_coarse_ns();
   return h;
@@ -456,7 +456,7 @@ static void observers_are_not_looked_at_for_large_blocks(void **state) {
   for (int i = 0; i < LOOKS; i++) {
     h->budget->quiet = true;
     for (int own = 0; own < OWN; own++)
-      assert_false(!budget_covers_large(&h->hot, SLICE_SIZE, INTERVAL) && budget_due_large(h, SLICE_SIZE));
+      assert_false(budget_due_large(h, SLICE_SIZE));
     h->budget->quiet = false;
     for (; h->hot.large_left >= SLICE_SIZE; h->hot.large_left -= SLICE_SIZE)
       sum++;

@@ -126,7 +126,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(len(used), 2)
         self.assertIn("1 block of 1 slab waiting to be sent", heaps)
         self.assertIn("1 slab with mail on the queue", heaps)
-        self.assertRegex(heaps, r"in front: 327680 bytes, slab 0x")
+        self.assertRegex(heaps, r"(?m)^ *in front: 327680 bytes at 0x[0-9a-f]+0000$")
         # Class, size, in hand, slabs open, free there.
         self.assertRegex(heaps, r"(?m)^ +4 +64 +[1-9]\d* +1 +[1-9]\d*$")
 

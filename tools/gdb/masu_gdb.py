@@ -20,10 +20,11 @@ import gdb
 import gdb.printing
 import gdb.types
 
-# From src/pages/slice.h, pagemap.h and src/heap/mail.c, where they are macros.
+# From src/pages/slice.h, pagemap.h and src/heap/mail.c and front.h, where they are macros.
 SLICE_SHIFT = 16
 SLICE_SIZE = 1 << SLICE_SHIFT
 HUGE_SLICES = 32
+FRONT_DUE = 1 << 15
 LEAF_SHIFT = 32
 ADDRESS_BITS = 47
 MAIL_STATES = ["OPEN", "PARKED", "QUEUED", "DEAD"]
@@ -210,9 +211,9 @@ class Heap:
         return follow(typed(first, self.masu.slab_type).address, "queued") if first else iter(())
 
     def front(self):
-        """The large blocks kept ready: (descriptor, slices)."""
+        """The large blocks kept ready: (start, slices, whether a profiler wants to see it when it is taken)."""
         entries = [int(e) for e in array(self.value["hot"]["front"])]
-        return [(e >> 16, e & 0xFFFF) for e in entries if e]
+        return [(e & -SLICE_SIZE, e & (FRONT_DUE - 1), bool(e & FRONT_DUE)) for e in entries if e]
 
 
 class Masu:
@@ -286,8 +287,8 @@ def print_heap(heap):
     if slots:
         blocks = sum(int(s["count"]) for s in slots)
         print(f"  {plural(blocks, 'block')} of {plural(len(slots), 'slab')} waiting to be sent")
-    for descriptor, slices in heap.front():
-        print(f"  in front: {slices * SLICE_SIZE} bytes, slab {descriptor:#x}")
+    for start, slices, due in heap.front():
+        print(f"  in front: {slices * SLICE_SIZE} bytes at {start:#x}" + (", due for a sample" if due else ""))
     rows = []
     for c, size in enumerate(heap.masu.classes):
         hand, slabs = len(list(heap.hand(c))), list(heap.open_slabs(c))
@@ -369,7 +370,7 @@ def print_large(masu, slab, address):
     inside = address - slab.start
     where = f"{inside} bytes into the block at {slab.start:#x}" if inside else "start of a block"
     print(f"{address:#x}: {where}, {slab.block_size} bytes")
-    kept = [h.tag for h in masu.heaps for at, _ in h.front() if at == slab.address]
+    kept = [h.tag for h in masu.heaps for at, _, _ in h.front() if at == slab.start]
     print("  block: " + (f"free, in front of heap {kept[0]}" if kept else "in use"))
     print(f"  {slab.describe()}")
 
