@@ -246,7 +246,7 @@ def picked(names: str, there: list[str], what: str) -> set[str]:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (some four minutes)")
-    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 40 minutes)")
+    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 75 minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
     parser.add_argument("--seconds", type=float, metavar="S", help="at most, for what runs together, of each program (140; of cases 60)")
