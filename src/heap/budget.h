@@ -31,6 +31,10 @@
  * earlier countdown, may go in and out of the hands of another thread before it learns that somebody does now. Refills
  * ask each time.
  *
+ * Large blocks have one countdown in common, of bytes, which has no end where nobody looks. One that is put in front
+ * (front.h) is charged right then for the next time that it is taken: if it is due, it waits there with the interval that
+ * this was drawn for, and the countdown begins anew. All others are charged when they are taken.
+ *
  * Threads: a budget belongs to its heap; budget_interval may change at any time.
  */
 #ifndef MASU_HEAP_BUDGET_H

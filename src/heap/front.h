@@ -29,7 +29,7 @@ static inline char *front_entry_start(uint64_t entry) { return (char *)(uintptr_
 static ALWAYS_INLINE char *front_take_marked(heap_hot *hot, size_t slices, size_t mark) {
   atomic_u64 *place = &hot->front[slices % FRONT_COUNT];
   uint64_t entry = load_relaxed(place), found = entry;
-  if ((entry & (SLICE_SIZE - 1)) != (slices | mark))
+  if ((entry & (SLICE_SIZE - 1)) != slices + mark)
     return NULL;
   if (LIKELY(os_is_single_threaded())) {
     if (!cas_alone(place, &found, 0))

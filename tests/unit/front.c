@@ -107,6 +107,7 @@ static void a_block_that_is_due_is_marked(void **state) {
     assert_null(front_take_due(owner, SLICES, &interval));
     owner->budget->quiet = false;
     assert_null(front_take_due(owner, SLICES + FRONT_COUNT, &interval));
+    assert_null(front_take_due(owner, SLICES + FRONT_DUE, &interval)); /* 2 GiB more */
     assert_ptr_equal(front_take_due(owner, SLICES, &interval), s);
     assert_int_equal(interval, INTERVAL);
     due++;
