@@ -57,6 +57,8 @@ static _Atomic int ended, children;
 static _Atomic(void *) kept[KEPT];
 static bool child;
 static pthread_key_t key;
+/* A child that is made while a thread is in `exit` or `abort` waits in its own for the C library's lock, which nobody has. */
+static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t next(uint32_t *random) {
   *random ^= *random << 13, *random ^= *random >> 17, *random ^= *random << 5;
@@ -134,7 +136,9 @@ static void make_child(world *w) {
   if (child || atomic_fetch_add(&children, 1) >= CHILDREN)
     return;
   uint32_t random = next(&w->random) | 1;
+  pthread_mutex_lock(&forking);
   pid_t pid = fork();
+  pthread_mutex_unlock(&forking);
   if (pid) {
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
       ;
@@ -153,6 +157,7 @@ static void make_child(world *w) {
 }
 
 static void end(void) {
+  pthread_mutex_lock(&forking); /* for good */
   if (!strcmp(ending, "exit"))
     exit(0);
   if (!strcmp(ending, "_exit"))
