@@ -48,13 +48,11 @@ static void *nested(size_t size, size_t align) {
   return p ? p : out_of_memory();
 }
 
-static inline size_t slices_of(size_t size) { return (size + SLICE_SIZE - 1) >> SLICE_SHIFT; }
-
 /* Which is none of those in front. h may be NULL. */
 static slab *take_large_afresh(heap *h, size_t size, size_t align, size_t *dirty) {
   if (h) {
     front_give_back(h); /* nothing of it was of use for this one */
-    spares_make_room(h, slices_of(size));
+    spares_make_room(h, large_slices(size));
   }
   slab *s = large_take(size, align, dirty);
   if (UNLIKELY(!s) && malloc_reclaim(h))
@@ -74,7 +72,7 @@ static NOINLINE void *take_large_slow(size_t size, size_t align, size_t *dirty) 
   size_t room = sampled_room(size);
   *dirty = room;
   heap *h = thread_enter();
-  slab *s = h && align <= SLICE_SIZE ? front_take_due(h, slices_of(room), &interval) : NULL;
+  slab *s = h && align <= SLICE_SIZE ? front_take_due(h, large_slices(room), &interval) : NULL;
   if (!s) {
     interval = h ? budget_due_large(h, ROUND_UP(size, SLICE_SIZE)) : 0;
     s = take_large_afresh(h, interval ? room : size, align, dirty);
@@ -146,7 +144,7 @@ internal NOINLINE void *malloc_slow(size_t size) {
 
 /* One that is ready; NULL: there is none. size: not 0. */
 static ALWAYS_INLINE void *take_large_ready(size_t size) {
-  void *p = size <= FRONT_SLICES * SLICE_SIZE ? front_take(thread_hot, slices_of(size)) : NULL;
+  void *p = size <= FRONT_SLICES * SLICE_SIZE ? front_take(thread_hot, large_slices(size)) : NULL;
   if (CHECKED && p)
     checked_take(p);
   return p;

@@ -16,7 +16,7 @@ internal bool malloc_reclaim(heap *h);
 internal void *malloc_aligned(size_t align, size_t size);
 /* *dirty: so many bytes at the start may not be zero. */
 internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty);
-/* p is NULL, foreign, large, or another heap's. */
+/* p is NULL, foreign, large, or another heap's. e: its entry in the page map. */
 internal void free_slow(void *p, map_entry e);
 /* Inside a slow path: a block of any slab; h is the thread's heap, or NULL. */
 internal void free_entered(heap *h, void *p);

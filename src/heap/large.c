@@ -4,10 +4,6 @@
 
 #include "os/os.h"
 
-static size_t slices_for(size_t size) {
-  return ROUND_UP(size, SLICE_SIZE) >> SLICE_SHIFT;
-}
-
 /* ---- Blocks ---- */
 
 /* Checked builds enter all slices into the map, to know pointers into blocks; but not into a signal handler's. */
@@ -25,7 +21,7 @@ static void describe(slab *s, char *start, size_t slices) {
 static bool take_run(slab *s, size_t size, size_t align, size_t *dirty) {
   run r;
   unsigned align_slices = (unsigned)max_size(align >> SLICE_SHIFT, 1);
-  if (!supply_take((unsigned)slices_for(size), align_slices, &r))
+  if (!supply_take((unsigned)large_slices(size), align_slices, &r))
     return false;
   store_release(&s->kind, SLAB_RUN);
   s->page = r.page;
@@ -35,7 +31,7 @@ static bool take_run(slab *s, size_t size, size_t align, size_t *dirty) {
 }
 
 static bool take_mapping(slab *s, size_t size, size_t align, size_t *dirty) {
-  size_t slices = slices_for(size);
+  size_t slices = large_slices(size);
   char *start = supply_map(slices, align, dirty);
   if (!start)
     return false;
@@ -119,7 +115,7 @@ static char *resize_mapping(slab *s, size_t slices) {
 internal char *large_resize(slab *s, size_t size) {
   if (size > LARGE_MOST)
     return NULL;
-  size_t slices = slices_for(size);
+  size_t slices = large_slices(size);
   if (s->kind == SLAB_NESTED)
     return size <= s->block_size ? s->start : NULL;
   if (slices == s->slices)

@@ -21,6 +21,9 @@ static inline bool large_is_possible(size_t size, size_t align) {
   return size <= LARGE_MOST && align <= LARGE_MOST / 2;
 }
 
+/* How many slices it takes. */
+static inline size_t large_slices(size_t size) { return ROUND_UP(size, SLICE_SIZE) >> SLICE_SHIFT; }
+
 /* size > 0. NULL: out of memory. *dirty: so many bytes at the start, or more than
  * size, may not be zero. */
 internal slab *large_take(size_t size, size_t align, size_t *dirty);
