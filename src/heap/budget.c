@@ -14,6 +14,7 @@ enum {
   RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
   DOUBLINGS_MOST = 16,
+  MANY = 6, /* classes in a row, whose looks were too many */
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
   LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
@@ -103,7 +104,7 @@ internal void budget_unseen(heap *h, unsigned class) { *left_of(h, class) = BUDG
 static void draw(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   budget_class *c = &b->of[class];
-  c->drawn_for = h->hot.asked << c->doublings;
+  c->drawn_for = h->hot.asked << b->doublings[class];
   uint64_t bytes = drawn(b, c->drawn_for);
   if (class == BUDGET_LARGE)
     h->hot.large_left = bytes;
@@ -127,21 +128,20 @@ static void note_widest(uint64_t interval) {
 /* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
  * known already that the next block will be looked at. */
 static void draw_anew(heap *h, unsigned class, unsigned doublings) {
-  budget_class *c = &h->budget->of[class];
-  if (c->doublings == doublings)
+  heap_budget *b = h->budget;
+  if (b->doublings[class] == doublings)
     return;
-  c->doublings = (uint8_t)doublings;
-  store_relaxed(&latest[class], c->doublings);
+  b->doublings[class] = (uint8_t)doublings;
+  store_relaxed(&latest[class], b->doublings[class]);
   note_widest(h->hot.asked << doublings);
-  if (!c->held)
+  if (!b->of[class].held)
     draw(h, class);
 }
 
 static void pace_from(heap_budget *b, uint64_t now) {
   b->paced = now;
   b->looks = 0;
-  for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    b->of[c].seen = 0;
+  memset(b->seen, 0, sizeof b->seen);
 }
 
 /* Another interval was asked for. What waits in front was not charged for it. */
@@ -150,11 +150,12 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   h->hot.asked = asked;
   front_give_back(h);
   b->saved = 0;
+  b->unearned = 0;
   b->begun = false;
   b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
   pace_from(b, os_now_ns());
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
-    b->of[c].doublings = 0;
+    b->doublings[c] = 0;
     if (asked)
       draw(h, c);
     else if (c != BUDGET_LARGE)
@@ -178,7 +179,7 @@ internal void budget_ask(heap *h) { (void)budget_now(h); }
 static uint64_t looks_up_to(const heap_budget *b, uint32_t most) {
   uint64_t sum = 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    sum += min_size(b->of[c].seen, most);
+    sum += min_size(b->seen[c] >> b->doublings[c], most);
   return sum;
 }
 
@@ -191,11 +192,27 @@ static void widen(heap *h, uint64_t earned, bool join) {
   while (most && looks_up_to(b, most) > earned)
     most /= 2;
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
-    unsigned doublings = b->of[c].doublings;
-    for (uint32_t seen = b->of[c].seen; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
+    unsigned doublings = b->doublings[c];
+    for (uint32_t seen = b->seen[c] >> doublings; seen > most && doublings < DOUBLINGS_MOST; seen /= 2)
       doublings++;
     draw_anew(h, c, join ? (unsigned)max_size(doublings, load_relaxed(&latest[c])) : doublings);
   }
+}
+
+/* One look at a time tells only of its own class. Those of a program that allocates much of many sizes would come one after
+ * the other, some for each; but those of one that does so of one or two, and is seldom looked at elsewhere, are no reason to
+ * see less there. */
+static void widen_many(heap *h, unsigned class) {
+  heap_budget *b = h->budget;
+  b->unearned |= (uint64_t)1 << class;
+  unsigned many = 0;
+  for (uint64_t left = b->unearned; left; left &= left - 1)
+    many++;
+  if (many < MANY)
+    return;
+  b->unearned = 0;
+  for (unsigned c = 0; c < BUDGET_COUNT; c++)
+    draw_anew(h, c, (unsigned)min_size(b->doublings[c] + 1, DOUBLINGS_MOST));
 }
 
 /* So many looks would not be rare. */
@@ -205,7 +222,7 @@ static void narrow(heap *h, uint64_t wanted) {
   for (uint64_t looks = b->looks; looks < wanted && halvings < DOUBLINGS_MOST; looks *= 2)
     halvings++;
   for (unsigned c = 0; c < BUDGET_COUNT; c++)
-    draw_anew(h, c, b->of[c].doublings > halvings ? b->of[c].doublings - halvings : 0);
+    draw_anew(h, c, b->doublings[c] > halvings ? b->doublings[c] - halvings : 0);
 }
 
 /* CPU time of the heap's threads, about: another one may have it now, whose clock shows less or, at most by the time that
@@ -238,7 +255,7 @@ static void keep_pace(heap *h, unsigned class) {
   uint64_t given = start_pays(now);
   b->saved = (uint32_t)min_size(b->saved + given, SAVED_MOST);
   b->looks++;
-  b->of[class].seen++;
+  b->seen[class] += 1u << b->doublings[class];
   uint64_t costs = b->looks * each;
   bool at_start = now < load_relaxed(&start_ends), paid = b->begun;
   bool join = !paid && process_pay((int64_t)each - (int64_t)given) < 0, due = at_start || join || costs >= JUDGED;
@@ -253,10 +270,14 @@ static void keep_pace(heap *h, unsigned class) {
   }
   uint64_t may = b->saved + earned;
   b->saved = (uint32_t)min_size(may - min_size(may, costs), SAVED_MOST);
-  if (may >= costs)
+  if (may >= costs) {
+    b->unearned = 0;
     narrow(h, (earned + given) / (RARE * each));
-  else
+  } else {
     widen(h, earned / each, join);
+    if (!paid)
+      widen_many(h, class);
+  }
   b->begun = paid || (!at_start && (!join || may >= costs));
   process_pay((int64_t)(paid ? costs : 0) - (int64_t)earned);
   pace_from(b, now);

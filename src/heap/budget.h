@@ -19,7 +19,8 @@
  * comes next has it.
  * When they were too many it doubles its own interval, of those classes that are looked at most and as often as it takes, and
  * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
- * nothing to do with whether it is seen. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
+ * nothing to do with whether it is seen. Where each look is judged, and those at some classes in a row were too many, it
+ * doubles all. An interval below BUDGET_INTERVAL is kept: who asks for it wants to see so much.
  *
  *     blocks held are in need, like those in the hand
  *     the blocks of the hand have been charged to heap.left[class]
@@ -43,6 +44,7 @@
 #include "heap/heap.h"
 
 enum { BUDGET_LARGE = CLASS_COUNT, BUDGET_COUNT }; /* large blocks have one in common */
+_Static_assert(BUDGET_COUNT <= 64, "a bit each in heap_budget.unearned");
 enum { BUDGET_INTERVAL = 512 * KIB, BUDGET_SHARE = 512, BUDGET_UNSEEN = 16 * MIB };
 
 typedef struct budget_class {
@@ -50,16 +52,17 @@ typedef struct budget_class {
   block *held;
   uint32_t held_count;
   uint64_t left; /* while blocks are held: heap.left of later */
-  uint8_t seen;      /* of `looks` those at this class */
-  uint8_t doublings; /* of its interval, to keep the pace */
 } budget_class;
 
 typedef struct heap_budget {
   uint64_t random;
   uint64_t paced, paced_cpu; /* ns, on the clock and of the thread; since when `looks` are counted */
   uint32_t looks, saved; /* saved: ns that more looks may take */
+  uint64_t unearned; /* since one was earned: the classes of those looks that weren't, one bit each */
   bool begun; /* it pays for its looks itself: the process paid for those before */
   bool quiet; /* an observer is at work: what it allocates itself is not seen */
+  uint8_t doublings[BUDGET_COUNT]; /* of a class's interval, to keep the pace */
+  uint32_t seen[BUDGET_COUNT]; /* what `looks` at this class stand for: so many at an interval without doublings */
   budget_class of[BUDGET_COUNT];
 } heap_budget;
 

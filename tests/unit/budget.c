@@ -153,7 +153,7 @@ static void work_ms(uint64_t ms) {
     ;
 }
 
-static uint64_t interval_now(unsigned class) { return h->hot.asked << h->budget->of[class].doublings; }
+static uint64_t interval_now(unsigned class) { return h->hot.asked << h->budget->doublings[class]; }
 
 /* A look each time, which is a hundred times as many as a part of the time allows. */
 static void looks_keep_a_pace(void **state) {
@@ -204,7 +204,31 @@ static void few_looks_at_the_start(void **state) {
       look(3);
     took = os_now_ns() - start;
   }
-  assert_in_range(h->budget->of[3].doublings, LOOKS - 1, LOOKS);
+  assert_in_range(h->budget->doublings[3], LOOKS - 1, LOOKS);
+}
+
+/* Looks at different classes, in less time than earns one, from the first class on. */
+static void begin_with_looks_at(unsigned classes) {
+  uint64_t took = UINT64_MAX;
+  while (took >= (uint64_t)EACH_NS * BUDGET_SHARE / START_TIMES) {
+    begin_anew();
+    uint64_t start = os_now_ns();
+    for (unsigned c = 0; c <= classes; c++)
+      look(c % classes); /* one more, as the first may be earned */
+    took = os_now_ns() - start;
+  }
+}
+
+/* Where those at some classes were too many all become wider, also those that were not looked at. */
+static void looks_at_many_classes_widen_all(void **state) {
+  enum { MANY = 6, OTHER = 30 };
+  (void)state;
+  begin_with_looks_at(MANY - 1);
+  assert_int_equal(h->budget->doublings[OTHER], 0);
+  begin_with_looks_at(MANY);
+  assert_int_equal(h->budget->doublings[OTHER], 1);
+  for (unsigned c = 0; c < MANY; c++)
+    assert_in_range(h->budget->doublings[c], 1, 3);
 }
 
 /* One each time that what the start brings beside is enough for it: it is earned. */
@@ -276,7 +300,7 @@ static bool begin_at_the_process_cost(heap *first) {
   begin_anew();
   uint64_t start = os_now_ns(), last = start, looks = 0;
   for (int i = 0; i < HEAPS; i++)
-    for (other[i] = begin_another(first); !h->budget->of[3].doublings;)
+    for (other[i] = begin_another(first); !h->budget->doublings[3];)
       looks += look(3) != 0;
   uint64_t earned = START_TIMES * (os_now_ns() - start) / BUDGET_SHARE;
   assert_in_range(looks, HEAPS, HEAPS + earned / EACH_NS);
@@ -289,11 +313,11 @@ static bool begin_at_the_process_cost(heap *first) {
   look(5);
   uint64_t now = os_now_ns();
   bool soon = now - last < EARNS_NS && now - start < START_NS;
-  unsigned have = h->budget->of[3].doublings, least = UINT_MAX;
+  unsigned have = h->budget->doublings[3], least = UINT_MAX;
   leave_for(first);
   for (int i = HEAPS; i--; leave_for(first)) {
     h = other[i];
-    least = (unsigned)min_size(least, h->budget->of[3].doublings);
+    least = (unsigned)min_size(least, h->budget->doublings[3]);
   }
   if (soon)
     assert_in_range(have, max_size(least, 1), UINT_MAX);
@@ -316,7 +340,7 @@ static void the_process_earns_for_heaps_that_begin(void **state) {
   while (interval_now(3) < 16 * BUDGET_INTERVAL)
     look(3);
   for (int i = 0; i < USE_UP; i++)
-    for (other[i] = begin_another(first); !h->budget->of[3].doublings;)
+    for (other[i] = begin_another(first); !h->budget->doublings[3];)
       look(3);
   h = first;
   work_ms(500);
@@ -324,7 +348,7 @@ static void the_process_earns_for_heaps_that_begin(void **state) {
   other[USE_UP] = begin_another(first);
   for (int i = 0; i < LOOKS; i++)
     look(3);
-  assert_int_equal(h->budget->of[3].doublings, 0);
+  assert_int_equal(h->budget->doublings[3], 0);
   for (int i = USE_UP; i >= 0; leave_for(first))
     h = other[i--];
 }
@@ -535,6 +559,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(flush_takes_what_is_held, begin, end),
       cmocka_unit_test_setup_teardown(looks_keep_a_pace, begin, end),
       cmocka_unit_test_setup_teardown(few_looks_at_the_start, begin, end),
+      cmocka_unit_test_setup_teardown(looks_at_many_classes_widen_all, begin, end),
       cmocka_unit_test_setup_teardown(the_start_earns_more, begin, end),
       cmocka_unit_test_setup_teardown(the_start_narrows_at_once, begin, end),
       cmocka_unit_test_setup_teardown(a_heap_is_on_its_own_after_the_start, begin, end),
