@@ -1,6 +1,6 @@
 /* watch: blocks that an observer wants to see freed, in a slab of others that it does not.
  *
- * Mirrors slab_see, slab_unsee, slab_watch_no_more (src/heap/slab.c), sampled_take_own and sampled_free_watched
+ * Mirrors slab_see, slab_unsee, slab_watch_no_more (src/heap/slab.c), sampled_take_own and sampled_free
  * (src/api/sampled.c), and of free that it reads the block's entry in the page map once and goes by that.
  *
  * The owner takes blocks of one slab, seen or not, and keeps them or passes them on; he and another thread free what they

@@ -27,7 +27,7 @@ static bool is_poisoned(const unsigned char *p, size_t n) {
 }
 
 internal void checked_take(void *p) {
-  slab *s = map_entry_descriptor(map_get(p));
+  slab *s = slab_of_entry(map_get(p));
   if (s->kind != SLAB_SMALL) {
     store_relaxed(&s->need, 1); /* of a large block: it is live */
     return;
@@ -85,7 +85,7 @@ internal void checked_sized(void *p, size_t alignment, size_t size) {
   map_entry e = map_get(p);
   if (e == MAP_NONE)
     return;
-  const slab *s = map_entry_descriptor(e);
+  const slab *s = slab_of_entry(e);
   if ((uintptr_t)p & (alignment - 1))
     report_misuse("wrong alignment in sized free", p);
   if (size > s->block_size ||

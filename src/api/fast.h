@@ -33,12 +33,13 @@ static ALWAYS_INLINE void *malloc_fast(size_t size) {
   return UNLIKELY(size > TABLE_MAX) ? malloc_larger(size) : malloc_slow(size);
 }
 
-/* A block of the thread's own heap, which has that entry in the page map. */
+/* A block with that entry in the page map, which has the thread's tag. What it is done with is a slab, or what stands in
+ * for a watched one. */
 static ALWAYS_INLINE void free_own(void *p, map_entry e, heap_hot *hot) {
   slab *s = map_entry_descriptor(e);
   block *b = p;
   if (CHECKED)
-    checked_give(s, p);
+    checked_give(slab_stood_for(s), p);
   b->next = s->free;
   s->free = b;
   if (UNLIKELY(count_down_release(&s->need)))

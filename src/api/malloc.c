@@ -228,13 +228,11 @@ static void give_large(slab *s) {
 
 internal void free_entered(heap *h, void *p) {
   map_entry e = map_get(p);
-  slab *s = map_entry_descriptor(e);
+  slab *s = slab_of_entry(e);
   if (map_entry_tag(e) == TAG_SHARED)
     give_large(s);
-  else if (map_entry_tag(e) == TAG_WATCHED)
-    sampled_free_watched(h, s, p);
-  else if (sampled_owns(s, map_entry_tag(e)))
-    sampled_free(s, p);
+  else if (sampled_may_be(e))
+    sampled_free(h, s, p);
   else if (!h || map_entry_tag(e) >= TAG_FIRST_LIMB)
     outbox_deliver(s, p, p, 1); /* nothing of a named heap waits: it can be destroyed */
   else if (map_entry_tag(e) == h->hot.tag)
@@ -291,7 +289,7 @@ static NOINLINE void free_otherwise(map_entry e, void *p) {
     foreign_free(p);
     return;
   }
-  slab *s = map_entry_descriptor(e);
+  slab *s = slab_of_entry(e);
   if (CHECKED)
     checked_give(s, p);
   if (map_entry_tag(e) == TAG_SHARED)
@@ -303,9 +301,10 @@ static NOINLINE void free_otherwise(map_entry e, void *p) {
 }
 
 /* A block of another thread: without a stack frame where others of its slab wait already. A slot never has
- * blocks of the slabs that the other ways are for, but of one that is watched since they came to wait. */
+ * blocks of the slabs that the other ways are for, but of one that is watched since they came to wait; and what stands in for
+ * that is no slot's. */
 internal NOINLINE HOT void free_slow(void *p, map_entry e) {
-  if (CHECKED || UNLIKELY(map_entry_tag(e) <= TAG_WATCHED) || !free_along(map_entry_descriptor(e), p))
+  if (CHECKED || UNLIKELY(map_entry_tag(e) <= TAG_SHARED) || !free_along(map_entry_descriptor(e), p))
     free_otherwise(e, p);
   else
     thread_free_deferred();
@@ -321,7 +320,24 @@ internal COLD void free_event_nested(block *b, slab *s) {
   thread_defer_free(b);
 }
 
+/* What stands in for a watched slab is ready for another event first: a signal handler may free blocks of it, too. */
+static NOINLINE void free_watched(slab *instead) {
+  store_relaxed(&instead->need, 1);
+  block *next, *b = __atomic_exchange_n(&instead->free, NULL, __ATOMIC_ACQUIRE);
+  for (; b; b = next) {
+    next = b->next;
+    if (UNLIKELY(thread_busy))
+      thread_defer_free(b);
+    else
+      free_apart(map_get(b), slab_stood_for(instead), b);
+  }
+}
+
 static NOINLINE void free_event_apart(block *b, slab *s) {
+  if (UNLIKELY(slab_is_stand_in(s))) {
+    free_watched(s);
+    return;
+  }
   if (UNLIKELY(thread_busy)) {
     free_event_nested(b, s);
     return;
@@ -433,7 +449,7 @@ PUBLIC void *masu_realloc(void *p, size_t size) {
   map_entry e = map_get(p);
   if (UNLIKELY(e == MAP_NONE))
     return foreign_realloc(p, size);
-  slab *s = map_entry_descriptor(e);
+  slab *s = slab_of_entry(e);
   if (CHECKED)
     checked_live(s, p);
   if (s->kind == SLAB_SMALL) {
@@ -469,20 +485,20 @@ PUBLIC void *masu_reallocf(void *p, size_t size) {
 
 /* ---- Sizes ---- */
 
-static size_t block_size_of(map_entry e) { return ((const slab *)map_entry_descriptor(e))->block_size; }
+static size_t block_size_of(const slab *s) { return s->block_size; }
 
 static NOINLINE size_t usable_size_slow(void *p) {
   map_entry e = map_get(p);
   if (e == MAP_NONE)
     return p ? foreign_usable_size(p) : 0;
   sampled_use(e, p);
-  return block_size_of(e);
+  return block_size_of(slab_of_entry(e));
 }
 
-/* Some programs ask for each block that they take or free. One of the thread's own heap is no sampled one. */
+/* Some programs ask for each block that they take or free. One of a slab that isn't watched is no sampled one. */
 PUBLIC size_t masu_malloc_usable_size(void *p) {
   map_entry e = map_get(p);
-  return LIKELY(map_entry_tag(e) == thread_hot->tag) ? block_size_of(e) : usable_size_slow(p);
+  return LIKELY(slab_entry_is_plain(e, thread_hot->tag)) ? block_size_of(map_entry_descriptor(e)) : usable_size_slow(p);
 }
 
 PUBLIC size_t masu_malloc_good_size(size_t size) {

@@ -8,7 +8,6 @@
 #include "os/lock.h"
 
 static _Atomic(const sample_observer *) observer_now;
-static atomic_u16 sampled_tag = TAG_NO_HEAP; /* which no entry has */
 
 internal void sample_start(const sample_observer *observer, uint64_t interval) {
   store_release(&observer_now, observer);
@@ -18,9 +17,10 @@ internal void sample_start(const sample_observer *observer, uint64_t interval) {
     budget_ask(h); /* what this thread takes next is looked at already */
 }
 
-internal bool sampled_owns(const slab *s, map_tag tag) {
-  return tag == load_relaxed(&sampled_tag) ||
-         (tag >= TAG_FIRST_LIMB && load_relaxed(&s->owner)->is_sampled);
+static bool is_sampled_heaps(const slab *s) { return load_relaxed(&s->owner)->is_sampled; }
+
+internal bool sampled_may_be(map_entry e) {
+  return slab_entry_is_watched(e) || (map_entry_tag(e) >= TAG_FIRST_LIMB && is_sampled_heaps(slab_of_entry(e)));
 }
 
 /* ---- Telling ---- */
@@ -57,7 +57,16 @@ internal unsigned sampled_class(size_t size, unsigned size_class) {
   return c < CLASS_COUNT ? c : size_class;
 }
 
-internal block *sampled_take(account *a, unsigned size_class) {
+/* Whose tag the slabs that h makes bear: that of the heap which is looked at, as long as it is the only one. */
+static void note_taker(heap *h, const heap *taker) {
+  if (h->taker == TAG_NONE)
+    h->taker = taker->hot.tag;
+  else if (h->taker != taker->hot.tag)
+    h->taker = h->hot.tag;
+}
+
+/* taker: the thread's heap, or NULL for a named one. */
+static block *take_sampled(account *a, const heap *taker, unsigned size_class) {
   block *b = NULL;
   lock_take(LOCK_SAMPLES);
   heap *h = roster_sampled(a);
@@ -65,7 +74,7 @@ internal block *sampled_take(account *a, unsigned size_class) {
     if (a)
       store_relaxed(&a->has_samples, 1);
     else
-      store_relaxed(&sampled_tag, h->hot.tag);
+      note_taker(h, taker);
     b = heap_take_block(h, size_class);
     if (b)
       b->next = NULL; /* the program may not write there, and it would lead to another block */
@@ -75,14 +84,16 @@ internal block *sampled_take(account *a, unsigned size_class) {
   return b;
 }
 
+internal block *sampled_take(account *a, unsigned size_class) { return take_sampled(a, NULL, size_class); }
+
 /* Where every block is seen they all come from the sampled heap: it has nothing else then. */
 internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval) {
   if (interval <= 1 || class_size(size_class) < SLAB_SEEN_LEAST)
-    return sampled_take(NULL, size_class);
+    return take_sampled(NULL, h, size_class);
   budget_refund(h, size_class);
   block *b = heap_take_block(h, size_class);
   if (b)
-    slab_see(map_entry_descriptor(map_get(b)), b);
+    slab_see(slab_of_entry(map_get(b)), b, h->hot.tag);
   return b;
 }
 
@@ -95,8 +106,8 @@ static void free_own_watched(heap *h, slab *s, block *b) {
     heap_slab_event(h, s);
 }
 
-internal void sampled_free_watched(heap *h, slab *s, void *p) {
-  if (slab_unsee(s, p))
+internal void sampled_free(heap *h, slab *s, void *p) {
+  if (is_sampled_heaps(s) || slab_unsee(s, p))
     tell_freed(p);
   if (h && load_relaxed(&s->owner) == h)
     free_own_watched(h, s, p);
@@ -104,16 +115,11 @@ internal void sampled_free_watched(heap *h, slab *s, void *p) {
     outbox_deliver(s, p, p, 1);
 }
 
-internal void sampled_free(slab *s, void *p) {
-  tell_freed(p);
-  outbox_deliver(s, p, p, 1);
-}
-
 internal bool sampled_is(map_entry e, const void *p) {
-  slab *s = map_entry_descriptor(e);
+  slab *s = slab_of_entry(e);
   if (s->kind != SLAB_SMALL)
     return sampled_large_is(s);
-  return map_entry_tag(e) == TAG_WATCHED ? slab_sees(s, p) : sampled_owns(s, map_entry_tag(e));
+  return sampled_may_be(e) && (is_sampled_heaps(s) || slab_sees(s, p));
 }
 
 static bool is_told_of(map_entry e, const void *p) { return UNLIKELY(sampled_is(e, p)) && !thread_busy; }
@@ -144,12 +150,12 @@ internal void sampled_reclaim(account *a) {
 /* Of a sampled slab all blocks: the observer knows which of them are on its record. A slab
  * that a sender ended has no memory. */
 static void forget_slab(slab *s, void *a) {
-  if (heap_account_of(s) != a || map_entry_descriptor(map_get(s->start)) != s)
+  if (heap_account_of(s) != a || slab_of_entry(map_get(s->start)) != s)
     return;
   if (s->kind != SLAB_SMALL) {
     if (sampled_large_is(s))
       sampled_large_free(s);
-  } else if (load_relaxed(&s->owner)->is_sampled) {
+  } else if (is_sampled_heaps(s)) {
     for (uint32_t i = 0; i < s->threaded; i++)
       tell_freed(s->start + i * s->block_size);
   }

@@ -2,10 +2,12 @@
  *
  * Which they are, the budget of each heap says (heap/budget.h). Their frees have to come to the slow path,
  * where the observer hears of it. Blocks below SLAB_SEEN_LEAST come from a heap of their own, which is no
- * thread's, and whose tag does that; those of a named heap from
+ * thread's; those of a named heap from
  * a limb of that kind, on its account. A larger one is taken where it would be
- * anyway, and its slab is watched while it is out: elsewhere it would touch pages which the program else had
- * not. Large blocks bear a mark.
+ * anyway: elsewhere it would touch pages which the program else had not. A slab of the heap of samples is
+ * watched (heap/slab.h), another one while a sample of it is out. What a thread frees of slabs with its own tag comes there
+ * by an event; so while one thread only takes samples their slabs have its tag, later that of their heap. Limbs
+ * are told by their tags. Large blocks bear a mark.
  *
  * The observer is called outside of all locks but LOCK_POOLS and LOCK_SIZED, under which memory is
  * allocated; it may allocate, and what it allocates is not sampled, but by a thread past its last
@@ -49,12 +51,10 @@ internal unsigned sampled_class(size_t size, unsigned size_class);
 internal block *sampled_take(account *a, unsigned size_class);
 internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval);
 internal void sampled_tell(void *p, size_t size, size_t usable, uint64_t interval);
-/* A block of a sampled heap is freed, or of a watched slab: perhaps a sampled one. Inside a slow path; h: the thread's
- * own heap, or NULL. */
-internal void sampled_free(slab *s, void *p);
-internal void sampled_free_watched(heap *h, slab *s, void *p);
-/* Is a small slab, whose entries have that tag, of a sampled heap? Its blocks may all be sampled ones. */
-internal bool sampled_owns(const slab *s, map_tag tag);
+/* May blocks of the small slab with that entry in the page map be sampled ones? */
+internal bool sampled_may_be(map_entry e);
+/* One of them is freed. Inside a slow path; h: the thread's own heap, or NULL. */
+internal void sampled_free(heap *h, slab *s, void *p);
 /* Is the block at p, with that entry in the page map, perhaps a sampled one? */
 internal bool sampled_is(map_entry e, const void *p);
 /* So much is asked for of the block now, which stays where it is; or its caller learns how large it is, and may

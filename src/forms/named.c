@@ -193,7 +193,7 @@ PUBLIC void masu_heap_free(masu_heap *named, void *p) {
 
 PUBLIC masu_heap *masu_heap_of(const void *p) {
   map_entry e = map_get(p);
-  return e == MAP_NONE ? NULL : (masu_heap *)heap_account_of(map_entry_descriptor(e));
+  return e == MAP_NONE ? NULL : (masu_heap *)heap_account_of(slab_of_entry(e));
 }
 
 PUBLIC const char *masu_heap_name(const masu_heap *named) { return named ? named->name : ""; }

@@ -410,7 +410,7 @@ static void give_chain(slab *s, block *chain) {
 }
 
 static bool is_chain_of(const slab *s, const block *chain) {
-  return !chain || map_entry_descriptor(map_get(chain)) == s;
+  return !chain || slab_of_entry(map_get(chain)) == s;
 }
 
 /* The blocks of an OPEN slab that are in the hand or held go back to it, if nothing else of it is out. True: it is
@@ -456,6 +456,13 @@ static unsigned slices_of_next(const heap *h, unsigned size_class) {
   return UNLIKELY(supply_is_prewarmed()) ? least : slices;
 }
 
+static slab *slab_make_for(heap *h, unsigned size_class, unsigned slices, bool dense) {
+  slab *s = slab_make(size_class, slices, h, h->hot.tag, dense);
+  if (s && UNLIKELY(h->taker != TAG_NONE))
+    slab_watch_all(s, h->taker);
+  return s;
+}
+
 static slab *slab_find(heap *h, unsigned size_class) {
   slab *s = spare_take(h, size_class);
   if (!s && class_size(size_class) > WIDE_ABOVE)
@@ -464,8 +471,8 @@ static slab *slab_find(heap *h, unsigned size_class) {
     return s;
   unsigned slices = slices_of_next(h, size_class), least = class_slices(size_class);
   bool dense = is_dense(h, size_class);
-  s = slab_make(size_class, slices, h, h->hot.tag, dense);
-  return s || slices == least ? s : slab_make(size_class, least, h, h->hot.tag, dense);
+  s = slab_make_for(h, size_class, slices, dense);
+  return s || slices == least ? s : slab_make_for(h, size_class, least, dense);
 }
 
 static block *refill_from_slabs(heap *h, unsigned size_class, uint32_t *count) {
@@ -553,7 +560,7 @@ internal void heap_upkeep_now(heap *h) {
 static void flush_list(heap *h, block *b) {
   while (b) {
     block *next = b->next;
-    heap_free_own(h, map_entry_descriptor(map_get(b)), b);
+    heap_free_own(h, slab_of_entry(map_get(b)), b);
     b = next;
   }
 }
@@ -580,7 +587,7 @@ internal size_t heap_ready(const heap *h, unsigned size_class) {
 static void release_if_charged(slab *s, void *a) {
   if (heap_account_of(s) != a)
     return;
-  if (map_entry_descriptor(map_get(s->start)) != s) {
+  if (slab_of_entry(map_get(s->start)) != s) {
     sparse_leave(s);
     slab_descriptor_give(s);
     return;
@@ -622,7 +629,11 @@ static void repair_slab(slab *s, void *unused) {
   heap *h = load_acquire(&s->owner);
   uint32_t count;
   (void)unused;
-  if (s->kind != SLAB_SMALL || !h || !h->needs_repair)
+  if (s->kind != SLAB_SMALL || !h)
+    return;
+  if (slab_is_watched(s))
+    store_relaxed(&slab_stand_in(s)->need, 1); /* what is on its list the next event frees */
+  if (!h->needs_repair)
     return;
   mail_state state = mail_state_of(load_acquire(&s->mail));
   if (state == MAIL_OPEN) {
@@ -669,7 +680,7 @@ static unsigned check_blocks(const slab *s) {
 
 static unsigned check_slab(const heap *h, const slab *s) {
   unsigned wrong = check_blocks(s);
-  map_entry entry = map_entry_of(s, slab_is_watched(s) ? TAG_WATCHED : h->hot.tag);
+  map_entry entry = slab_is_watched(s) ? map_get(s->start) : map_entry_of(s, h->hot.tag);
   wrong += report_violation(!wrong && chain_length(s->free) + out_of(s) != within(s),
                     "threaded != |free| + need + reserve + purged", s);
   wrong += report_violation(s->threaded > s->capacity, "threaded > capacity", s);

@@ -6,7 +6,7 @@
  * operation. Slabs in which other threads' frees woke something are on its queue.
  *
  *     tag is unique among heaps; heaps and tags are never destroyed
- *     a slab whose owner is h has h's tag in its pagemap entries, or TAG_WATCHED (slab.h)
+ *     a slab whose owner is h has h's tag in its pagemap entries, one of a sampled heap perhaps that of `taker`
  *     a slab on avail[c] is OPEN; an OPEN slab is on avail[c] or on spare[c]
  *     a slot is empty (slab NULL) or holds count < most blocks
  *
@@ -78,6 +78,7 @@ typedef struct heap {
   bool is_parked;
   bool is_blank;    /* a limb until its named heap was destroyed; holds nothing */
   bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
+  map_tag taker;    /* is_sampled, but of no named heap: stands in the entries of its slabs, see sampled.h; else TAG_NONE */
   bool refused;     /* the last refill met the hard limit of the account */
   block **hand_guess;    /* the hand that blocks went back to last */
   uint32_t front_given;  /* less hot.front_taken: slices in front, at most */

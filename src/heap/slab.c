@@ -9,13 +9,17 @@
 
 #define THREAD_STEP (16 * KIB) /* most bytes linked up at a time */
 
-enum { CHUNK_SLABS = 128, FEW_BLOCKS = 8 };
+enum { FEW_BLOCKS = 8 };
 
 typedef struct slab_chunk {
   struct slab_chunk *next;
   atomic_u32 taken; /* slabs[0 .. taken) were ever in use */
-  slab slabs[CHUNK_SLABS];
+  _Alignas(128) slab slabs[SLABS_AT_ONCE];
+  char unused[SLAB_STAND_IN_BIT];
+  slab stand_ins[SLABS_AT_ONCE];
 } slab_chunk;
+
+_Static_assert(offsetof(slab_chunk, stand_ins) - offsetof(slab_chunk, slabs) == SLAB_STAND_IN, "");
 
 /* Guarded by LOCK_META. */
 static struct {
@@ -27,7 +31,7 @@ static slab *descriptor_find(void) {
   slab *s = descriptors.unused;
   if (s)
     descriptors.unused = s->queued;
-  else if (descriptors.chunks && descriptors.chunks->taken < CHUNK_SLABS)
+  else if (descriptors.chunks && descriptors.chunks->taken < SLABS_AT_ONCE)
     s = &descriptors.chunks->slabs[add_relaxed(&descriptors.chunks->taken, 1)];
   return s;
 }
@@ -65,7 +69,7 @@ internal slab *slab_descriptor_take(slab_kind kind) {
     store_relaxed(&chunk->taken, 1);
     lock_take(LOCK_META);
     /* If two threads bring a chunk at once, the rest of the older one is found
-     * unused only by slab_for_each; it is 16 KiB of address space. */
+     * unused only by slab_for_each; it is 32 KiB of address space. */
     chunk->next = descriptors.chunks;
     descriptors.chunks = chunk;
     lock_drop(LOCK_META);
@@ -84,7 +88,7 @@ internal void slab_descriptor_give(slab *s) {
 }
 
 internal size_t slab_descriptors_room(size_t count) {
-  return (count / CHUNK_SLABS + 2) * sizeof(slab_chunk);
+  return (count / SLABS_AT_ONCE + 2) * sizeof(slab_chunk);
 }
 
 internal void slab_for_each(void (*visit)(slab *s, void *context), void *context) {
@@ -97,15 +101,15 @@ internal void slab_for_each(void (*visit)(slab *s, void *context), void *context
         visit(&chunk->slabs[i], context);
 }
 
-/* All blocks neither live nor poisoned, nor seen. */
+/* All blocks neither live nor poisoned. */
 static bool reset_bits(slab *s) {
   if (!CHECKED)
-    store_relaxed(&s->seen, 0);
-  else if (s->bits)
+    return true;
+  if (s->bits)
     memset(s->bits, 0, sizeof *s->bits);
   else
     s->bits = meta_alloc(sizeof *s->bits);
-  return !CHECKED || s->bits;
+  return s->bits;
 }
 
 internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owner, map_tag tag, bool dense) {
@@ -132,16 +136,24 @@ internal slab *slab_make(unsigned size_class, unsigned slices, struct heap *owne
 
 /* ---- Blocks that an observer looks at ---- */
 
-static atomic_u64 *seen_of(slab *s) { return CHECKED ? &s->bits->seen : &s->seen; }
+static atomic_u64 *seen_of(const slab *s) { return &slab_stand_in(s)->seen; }
 
 static uint64_t seen_bit(const slab *s, const void *p) {
   return (uint64_t)1 << (size_t)((const char *)p - s->start) / s->block_size;
 }
 
-internal void slab_see(slab *s, const block *b) {
+internal void slab_watch_all(slab *s, map_tag tag) {
+  slab *instead = slab_stand_in(s);
+  store_relaxed(&instead->need, 1);
+  store_relaxed(&instead->reserve, 1);
+  store_relaxed(&instead->size_class, s->size_class);
+  map_set(s->start, s->slices, map_entry_of(instead, tag));
+}
+
+internal void slab_see(slab *s, const block *b, map_tag tag) {
   or_relaxed(seen_of(s), seen_bit(s, b));
   if (!slab_is_watched(s))
-    map_set(s->start, s->slices, map_entry_of(s, TAG_WATCHED));
+    slab_watch_all(s, tag);
 }
 
 internal bool slab_sees(slab *s, const void *p) { return load_relaxed(seen_of(s)) & seen_bit(s, p); }

@@ -62,12 +62,11 @@ struct heap;
 typedef struct slab_bits {
   atomic_u64 live[SLICE_SIZE / 8 / 64];
   atomic_u64 poisoned[SLICE_SIZE / 8 / 64]; /* was filled with a pattern when freed */
-  atomic_u64 seen;
 } slab_bits;
 
 typedef struct slab {
   /* The owner's line. */
-  _Alignas(128) block *free;
+  _Alignas(64) block *free;
   atomic_u32 need; /* written by the owner only */
   atomic_u32 threaded;
   atomic_word block_size; /* usable bytes of a block */
@@ -90,14 +89,33 @@ typedef struct slab {
   union {
     atomic_u64 purged; /* written by the owner only: see sparse.h */
     _Atomic(struct heap *) claimed; /* a large block: in whose front it may wait (front.h), or NULL */
+    atomic_u64 seen; /* a stand-in: one bit a block, by index, see slab_see. 0 unless the slab is watched */
   };
-  union {
-    slab_bits *bits; /* checked builds; stays with the descriptor */
-    atomic_u64 seen; /* others: of a watched slab one bit a block, by index: see slab_see */
-  };
+  slab_bits *bits; /* checked builds; stays with the descriptor */
 } slab;
 
 _Static_assert(sizeof(slab) == 128, "two cache lines");
+
+/* Of a watched slab the page map has another descriptor, which stands in for its own. So the free of the thread whose tag is
+ * there, which asks nothing, leaves the block on that one's list and comes to an event each time (need is 1), which finds no
+ * hand for it (reserve is 1, size_class the slab's). By another tag it would take a jump that else it never takes, and a
+ * processor that has seen a jump taken may be slower by a cycle for each pair from then on: docs/experiments.md.
+ * Of its other fields only `seen` is used.
+ * Each descriptor has one, so far behind it: descriptors lie at multiples of 128 bytes, these between them. */
+enum { SLABS_AT_ONCE = 128, SLAB_STAND_IN_BIT = 64, SLAB_STAND_IN = SLABS_AT_ONCE * sizeof(slab) + SLAB_STAND_IN_BIT };
+static inline slab *slab_stand_in(const slab *s) { return (slab *)((char *)s + SLAB_STAND_IN); }
+static inline bool slab_is_stand_in(const void *descriptor) { return (uintptr_t)descriptor & SLAB_STAND_IN_BIT; }
+static inline slab *slab_stood_for(const void *descriptor) {
+  return (slab *)((char *)descriptor - (slab_is_stand_in(descriptor) ? SLAB_STAND_IN : 0));
+}
+/* The slab that an entry of the page map is about, and does another descriptor stand in for its own there? */
+static inline slab *slab_of_entry(map_entry e) { return slab_stood_for(map_entry_descriptor(e)); }
+static inline bool slab_entry_is_watched(map_entry e) { return slab_is_stand_in(map_entry_descriptor(e)); }
+/* Is the entry that of a small slab with that tag which isn't watched? Above the tag there are the zeros of a descriptor, and
+ * the bit. */
+static inline bool slab_entry_is_plain(map_entry e, map_tag tag) {
+  return ((uint32_t)e & ((SLAB_STAND_IN_BIT << 17) - 1)) == tag;
+}
 
 /* A slab of the class for `owner`, OPEN, nothing threaded, with its pagemap entries. slices: those of
  * the class or a multiple. dense: nearly all of it will be used. NULL: out of memory. */
@@ -110,17 +128,19 @@ static inline run slab_run(const slab *s) {
 static inline uint32_t slab_wake(const slab *s) {
   return 1 + s->capacity / 10;
 }
-/* An observer wants to see the block freed, which the owner has not given out yet: from now on the slab is watched, and
- * all frees of its blocks take the slow path, the owner's as well. Who frees another block meanwhile
- * may read either tag: both lead to the mail if he isn't the owner. Slabs of blocks from SLAB_SEEN_LEAST bytes on,
- * which have at most 64. */
+/* From now on all frees of its blocks take the slow path, also of those whose tag that is: its owner's, or of slabs
+ * of which all blocks are looked at anybody's. */
+internal void slab_watch_all(slab *s, map_tag tag);
+static inline bool slab_is_watched(const slab *s) { return slab_entry_is_watched(map_get(s->start)); }
+/* An observer wants to see the block freed, which the owner has not given out yet: from now on the slab is watched. Who frees
+ * another block meanwhile may read either entry: both lead to the mail if he isn't the owner. Slabs of blocks from
+ * SLAB_SEEN_LEAST bytes on, which have at most 64. */
 enum { SLAB_SEEN_LEAST = SLICE_SIZE / 64 };
-internal void slab_see(slab *s, const block *b);
-static inline bool slab_is_watched(const slab *s) { return map_entry_tag(map_get(s->start)) == TAG_WATCHED; }
+internal void slab_see(slab *s, const block *b, map_tag tag);
 /* Is the block, which is the caller's, one of those? slab_unsee: and no more from now on. */
 internal bool slab_sees(slab *s, const void *p);
 internal bool slab_unsee(slab *s, const void *p);
-/* The owner, who has a block of the slab out: if there are none of those any more, his tag is back. */
+/* The owner, who has a block of the slab out: if there are none of those any more, it is watched no more. */
 internal void slab_watch_no_more(slab *s, map_tag tag);
 /* Clears the pagemap, returns the run to the supply. */
 internal void slab_return_run(run r);

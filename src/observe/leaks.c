@@ -239,7 +239,7 @@ static bool is_root(const leak_check *c, const profile_record *r) {
   const profile_site *s = r->site;
   map_entry e = map_get(r->block);
   bool is_loaders = s->frame_count && s->frame[0] > c->loader.start && s->frame[0] <= c->loader.end;
-  return r->ignored || is_loaders || (e != MAP_NONE && heap_account_of(map_entry_descriptor(e)));
+  return r->ignored || is_loaders || (e != MAP_NONE && heap_account_of(slab_of_entry(e)));
 }
 
 static void search_roots(leak_check *c) {
@@ -262,7 +262,7 @@ static void search_named(masu_heap *named, void *any) {
  * owner knows. */
 static void search_small(leak_check *c, const slab *s, map_entry e) {
   size_t size = load_relaxed(&s->block_size), all = load_relaxed(&s->threaded) * size;
-  size_t step = map_entry_tag(e) == TAG_WATCHED ? size : all;
+  size_t step = sampled_may_be(e) ? size : all;
   for (const char *p = s->start; p < s->start + all; p += step)
     if (!sampled_is(e, p))
       reach_range(&c->reach, (uintptr_t)p, (uintptr_t)p + step);
@@ -270,7 +270,7 @@ static void search_small(leak_check *c, const slab *s, map_entry e) {
 
 static size_t search_entry(char *start, map_entry e, void *any) {
   leak_check *c = any;
-  const slab *s = map_entry_descriptor(e);
+  const slab *s = slab_of_entry(e);
   uintptr_t first = (uintptr_t)s->start;
   size_t size = load_relaxed(&s->block_size);
   (void)start;

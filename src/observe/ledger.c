@@ -448,7 +448,7 @@ static void measure_small(masu_resident *out, const slab *s, size_t resident) {
 
 static size_t measure_entry(char *start, map_entry e, void *context) {
   measurement *m = context;
-  const slab *s = map_entry_descriptor(e);
+  const slab *s = slab_of_entry(e);
   if ((const char *)s == start)
     return 1; /* a signal handler's, whose descriptor goes with it: counts as other */
   size_t slices = max_size(load_relaxed(&s->slices), 1);

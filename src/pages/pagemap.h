@@ -30,13 +30,11 @@ typedef uint16_t map_tag;
 
 /* Tags. Threads' own heaps get those from TAG_FIRST_HEAP on, limbs of named heaps those
  * from TAG_FIRST_LIMB on. TAG_NONE is that of an entry for
- * memory which isn't masu's, TAG_SHARED that of large blocks, TAG_WATCHED that of slabs of any thread's own
- * heap some blocks of which an observer looks at; TAG_NO_HEAP is what a thread
+ * memory which isn't masu's, TAG_SHARED that of large blocks; TAG_NO_HEAP is what a thread
  * without a heap compares with and stands in no entry. */
 enum {
   TAG_NONE,
   TAG_SHARED,
-  TAG_WATCHED,
   TAG_NO_HEAP,
   TAG_FIRST_HEAP,
   TAG_FIRST_LIMB = 1 << 15,
@@ -53,6 +51,7 @@ static inline map_entry map_entry_of(const void *descriptor, map_tag tag) {
   return (uint64_t)(uintptr_t)descriptor << 16 | tag;
 }
 static inline map_tag map_entry_tag(map_entry e) { return (map_tag)e; }
+/* Of a slab of small blocks slab_of_entry says which it is (heap/slab.h): another descriptor may stand in for its own. */
 static inline void *map_entry_descriptor(map_entry e) {
   return (void *)(uintptr_t)(e >> 16);
 }

@@ -1,11 +1,12 @@
 /* A program to look into: test_gdb.py stops it in stop_here and asks about what the
  * variables name. */
+#include <masu/profile.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-char *used, *freed, *unthreaded, *at_hand, *waiting, *mailed, *parked;
+char *used, *freed, *unthreaded, *at_hand, *waiting, *mailed, *parked, *seen;
 char *run, *mapping, *front, *reused;
 char on_no_heap[64];
 
@@ -47,6 +48,9 @@ int main(void) {
   free(freed);
   mailed = fill(4096, 17);
   parked = fill(5120, 26);
+  masu_profile_start(1);
+  seen = malloc(700);
+  masu_profile_stop();
   run = malloc(500000);
   mapping = malloc(5000000);
   reused = malloc(12u << 20);

@@ -13,7 +13,7 @@ enum { HEAPS = 3 };
 static heap heaps[HEAPS];
 static heap *const owner = &heaps[0], *const other = &heaps[1];
 
-static inline slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
+static inline slab *slab_of(const void *p) { return slab_of_entry(map_get(p)); }
 
 /* malloc and free as the fast paths have them. */
 static inline void *take(heap *h, unsigned size_class) { return heap_take_block(h, size_class); }

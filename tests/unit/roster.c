@@ -11,7 +11,7 @@
 
 /* ---- What a thread does with its heap ---- */
 
-static slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
+static slab *slab_of(const void *p) { return slab_of_entry(map_get(p)); }
 
 /* Slow paths say so, for fork. */
 static void enter(heap *h) {

@@ -284,7 +284,7 @@ static int end_heap(void **state) {
   return end(state);
 }
 
-static slab *slab_of(const void *p) { return map_entry_descriptor(map_get(p)); }
+static slab *slab_of(const void *p) { return slab_of_entry(map_get(p)); }
 
 static block *take_one(void) {
   block **hand = &real.hot.hand[class_of(SIZE)], *b = *hand;

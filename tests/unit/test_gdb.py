@@ -47,7 +47,7 @@ def answers(commands, before=(), after=(), target=()):
     return dict(zip(parts[1::2], parts[2::2])), text
 
 
-VARIABLES = """used used+7 freed at_hand unthreaded waiting mailed parked run run+100000
+VARIABLES = """used used+7 freed at_hand unthreaded waiting mailed parked seen run run+100000
 mapping mapping+4000000 front reused+8000000 on_no_heap 0 -1""".split()
 COMMANDS = [
     "masu heaps",
@@ -105,6 +105,13 @@ class Answers(unittest.TestCase):
     def test_states(self):
         self.assertRegex(self.address("mailed"), r"QUEUED, 1 in the mail from \+0x0, version \d+")
         self.assertRegex(self.address("parked"), r"25 threaded, need 3 \+ 22, PARKED, no mail")
+
+    def test_blocks_that_are_looked_at(self):
+        self.assertIn("start of a block", self.address("seen"))
+        self.assertIn("block: in use", self.address("seen"))
+        self.assertRegex(self.address("seen"), r"watched: an observer looks at some of its blocks; the pagemap says tag \d+\n")
+        for variable in ("used", "parked"):
+            self.assertNotIn("pagemap says", self.address(variable))
 
     def test_large_blocks(self):
         self.assertIn("start of a block, 524288 bytes\n  block: in use", self.address("run"))

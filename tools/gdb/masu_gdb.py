@@ -20,11 +20,12 @@ import gdb
 import gdb.printing
 import gdb.types
 
-# From src/pages/slice.h, pagemap.h and src/heap/mail.c and front.h, where they are macros.
+# From src/pages/slice.h, pagemap.h and src/heap/mail.c, front.h and slab.h, where they are macros or nameless.
 SLICE_SHIFT = 16
 SLICE_SIZE = 1 << SLICE_SHIFT
 HUGE_SLICES = 32
 FRONT_DUE = 1 << 15
+STAND_IN_BIT = 64
 LEAF_SHIFT = 32
 ADDRESS_BITS = 47
 MAIL_STATES = ["OPEN", "PARKED", "QUEUED", "DEAD"]
@@ -229,6 +230,8 @@ class Masu:
         self.heaps = [Heap(h, self) for h in follow(roster["all"], "next")]
         self.orphan = address_of(roster["orphan"])
         self.slab_type = self.descriptors["unused"].type.target()
+        at = {f.name: f.bitpos // 8 for f in self.descriptors["chunks"].type.target().strip_typedefs().fields()}
+        self.stand_in = at["stand_ins"] - at["slabs"]
         self.classes = [int(size) for size in array(variable("class_table", "sizes.c")["sizes"])]
         self.threads = self.find_threads()
 
@@ -249,14 +252,16 @@ class Masu:
         return found
 
     def entry(self, address):
-        """The pagemap's entry for an address: (tag, descriptor); (0, 0) for none."""
+        """The pagemap's entry for an address: (tag, descriptor, whether another one stands in for it there); zeros for none."""
         if not 0 <= address < 1 << ADDRESS_BITS:
-            return 0, 0
+            return 0, 0, False
         leaf = word(self.map_top + (address >> LEAF_SHIFT) * 8)
         if not leaf:
-            return 0, 0
+            return 0, 0, False
         entry = word((leaf + (address >> SLICE_SHIFT) * 8) % (1 << 64))
-        return entry & 0xFFFF, entry >> 16
+        tag, descriptor = entry & 0xFFFF, entry >> 16
+        stands_in = bool(descriptor & STAND_IN_BIT)
+        return tag, descriptor - self.stand_in if stands_in else descriptor, stands_in
 
     def slabs(self):
         """Every descriptor that is in use."""
@@ -348,7 +353,7 @@ def block_state(masu, slab, block, index):
     return "in use"
 
 
-def print_small(masu, slab, address, tag):
+def print_small(masu, slab, address, tag, watched):
     offset = address - slab.start
     index, inside = divmod(offset, slab.block_size)
     if index >= slab.capacity:
@@ -362,7 +367,9 @@ def print_small(masu, slab, address, tag):
     print(f"  {slab.describe()}")
     if owner:
         print(f"  heap {owner.tag} at {owner.address:#x}: {owner.state()}")
-        if owner.tag != tag:
+        if watched:
+            print(f"  watched: an observer looks at some of its blocks; the pagemap says tag {tag}")
+        elif owner.tag != tag:
             print(f"  the pagemap says tag {tag}: this is wrong")
 
 
@@ -376,14 +383,14 @@ def print_large(masu, slab, address):
 
 
 def find_slab(masu, address):
-    """(slab, tag): by the pagemap, or, inside a large block, by looking at all."""
-    tag, descriptor = masu.entry(address)
+    """(slab, tag, is it watched): by the pagemap, or, inside a large block, by looking at all."""
+    tag, descriptor, watched = masu.entry(address)
     if descriptor:
-        return Slab(typed(descriptor, masu.slab_type)), tag
+        return Slab(typed(descriptor, masu.slab_type)), tag, watched
     for slab in masu.slabs():
         if slab.kind in ("run", "direct") and slab.holds(address):
-            return slab, 0
-    return None, 0
+            return slab, 0, False
+    return None, 0, False
 
 
 def find_elsewhere(masu, address):
@@ -426,12 +433,12 @@ a register when the program stopped is on none, and shown as in use."""
             raise gdb.GdbError("which address?")
         address = address_of(evaluate(argument))
         masu = Masu()
-        slab, tag = find_slab(masu, address)
+        slab, tag, watched = find_slab(masu, address)
         if slab is None:
             found = find_elsewhere(masu, address)
             print(f"{address:#x}: {found or 'not of masu'}")
         elif slab.kind == "small":
-            print_small(masu, slab, address, tag)
+            print_small(masu, slab, address, tag, watched)
         else:
             print_large(masu, slab, address)
 
