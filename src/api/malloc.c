@@ -320,22 +320,27 @@ internal COLD void free_event_nested(block *b, slab *s) {
   thread_defer_free(b);
 }
 
-/* What stands in for a watched slab is ready for another event first: a signal handler may free blocks of it, too. */
-static NOINLINE void free_watched(slab *instead) {
+/* Of a stand-in: frees the block, and those above it, which signal handlers freed while it was not ready for another event. One
+ * that comes later takes off the list what it put there. What lies below was interrupted before it was
+ * counted, and has its event later. */
+static NOINLINE void free_watched(block *b, slab *instead) {
   store_relaxed(&instead->need, 1);
-  block *next, *b = __atomic_exchange_n(&instead->free, NULL, __ATOMIC_ACQUIRE);
-  for (; b; b = next) {
-    next = b->next;
+  compiler_fence();
+  block *next, *due = instead->free, *rest = b->next;
+  instead->free = rest;
+  compiler_fence();
+  for (; due != rest; due = next) {
+    next = due->next;
     if (UNLIKELY(thread_busy))
-      thread_defer_free(b);
+      thread_defer_free(due);
     else
-      free_apart(map_get(b), slab_stood_for(instead), b);
+      free_apart(map_get(due), slab_stood_for(instead), due);
   }
 }
 
 static NOINLINE void free_event_apart(block *b, slab *s) {
   if (UNLIKELY(slab_is_stand_in(s))) {
-    free_watched(s);
+    free_watched(b, s);
     return;
   }
   if (UNLIKELY(thread_busy)) {

@@ -631,8 +631,10 @@ static void repair_slab(slab *s, void *unused) {
   (void)unused;
   if (s->kind != SLAB_SMALL || !h)
     return;
-  if (slab_is_watched(s))
-    store_relaxed(&slab_stand_in(s)->need, 1); /* what is on its list the next event frees */
+  if (!h->needs_repair && !h->is_sampled)
+    return;
+  if (load_relaxed(&slab_stand_in(s)->reserve)) /* it was used; what is on its list now stays there */
+    store_relaxed(&slab_stand_in(s)->need, 1);
   if (!h->needs_repair)
     return;
   mail_state state = mail_state_of(load_acquire(&s->mail));
@@ -680,7 +682,8 @@ static unsigned check_blocks(const slab *s) {
 
 static unsigned check_slab(const heap *h, const slab *s) {
   unsigned wrong = check_blocks(s);
-  map_entry entry = slab_is_watched(s) ? map_get(s->start) : map_entry_of(s, h->hot.tag);
+  map_tag tag = h->is_sampled ? map_entry_tag(map_get(s->start)) : h->hot.tag;
+  map_entry entry = map_entry_of(slab_is_watched(s) ? slab_stand_in(s) : s, tag);
   wrong += report_violation(!wrong && chain_length(s->free) + out_of(s) != within(s),
                     "threaded != |free| + need + reserve + purged", s);
   wrong += report_violation(s->threaded > s->capacity, "threaded > capacity", s);

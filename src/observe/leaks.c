@@ -262,7 +262,7 @@ static void search_named(masu_heap *named, void *any) {
  * owner knows. */
 static void search_small(leak_check *c, const slab *s, map_entry e) {
   size_t size = load_relaxed(&s->block_size), all = load_relaxed(&s->threaded) * size;
-  size_t step = sampled_may_be(e) ? size : all;
+  size_t step = slab_entry_is_watched(e) && !load_relaxed(&s->owner)->is_sampled ? size : all;
   for (const char *p = s->start; p < s->start + all; p += step)
     if (!sampled_is(e, p))
       reach_range(&c->reach, (uintptr_t)p, (uintptr_t)p + step);

@@ -1,5 +1,6 @@
 #include "unit.h"
 
+#include "api/checked.h"
 #include "api/fast.h"
 #include "api/sampled.h"
 #include "masu.h"
@@ -108,7 +109,7 @@ static void larger_ones_stay_in_a_slab_of_the_thread(void **state) {
   assert_int_equal(heap_check((heap *)thread_hot), 0);
 }
 
-/* Between what free does there: the block is on the list, and not counted yet. */
+/* Between what free does there: the block is on the list, and not counted yet, or counted and the event didn't begin. */
 static void a_handler_frees_another_of_the_slab(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
@@ -117,13 +118,21 @@ static void a_handler_frees_another_of_the_slab(void **state) {
     slab *instead = map_entry_descriptor(map_get(first)), *s = slab_stood_for(instead);
     assert_ptr_equal(slab_of_entry(map_get(second)), s);
     unsigned before = freed;
+    if (CHECKED)
+      checked_give(s, first);
     first->next = instead->free;
     instead->free = first;
     masu_free(second);
-    assert_int_equal(freed, before + 2);
-    if (count_down_release(&instead->need))
-      free_event(first, instead, thread_hot);
-    assert_int_equal(freed, before + 2);
+    assert_int_equal(freed, before + 1);
+    assert_ptr_equal(freed_last, second);
+    assert_ptr_equal(instead->free, first);
+    block *third = sample_of(size, i ? NEARLY_EVERY : EVERY);
+    assert_ptr_equal(slab_of_entry(map_get(third)), s);
+    assert_true(count_down_release(&instead->need));
+    masu_free(third);
+    assert_int_equal(freed, before + 1);
+    free_event(first, instead, thread_hot);
+    assert_int_equal(freed, before + 3);
     assert_ready_for_events(s);
   }
 }
