@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import random
 import shutil
@@ -70,6 +71,8 @@ QUICK = Plan(8, 3, 3, 1)
 class Runner:
     def __init__(self, all_: list[Contender], plan: Plan, folder: Path):
         self.contenders, self.plan, self.folder = all_, plan, folder
+        self.kept, self.number = folder / "kept", itertools.count()
+        self.kept.mkdir(exist_ok=True)
         self.order = random.Random()
         self.outputs: dict[tuple[str, ...], str] = {}
         """What a command prints; its first run, without an observer, says so."""
@@ -162,14 +165,18 @@ class Runner:
 
     @contextlib.contextmanager
     def _folder_of(self, contender: Contender) -> Iterator[Path]:
-        """Empty, but not new in each run, which a user's is not either: for the first file in one ext4 takes 10 to 80 us longer."""
+        """Empty, but not new in each run, which a user's is not either: for the first file in one ext4 takes 10 to 80 us longer.
+        Nor is a profile removed before the end: for minutes an ext4 without a journal looks past each file that was, to make a new one."""
         folder = self.folder / f"run-{self.contenders.index(contender)}"
         folder.mkdir(exist_ok=True)
         try:
             yield folder
         finally:
             for path in folder.iterdir():
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                if contender.samples:
+                    path.rename(self.kept / str(next(self.number)))
+                else:
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def _same(self, contender: Contender, words: tuple[str, ...], output: str) -> None:
         """Some tools print lines of their own around it."""

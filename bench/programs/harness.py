@@ -146,7 +146,7 @@ class Server:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise Problem(f"{self.name} did not end within {timeout:.0f} s of {signal.Signals(by).name}") from None
-        usage = Usage.read(self._usage)
+        usage = Usage.read(self._usage.read_text() if self._usage.exists() else "")
         self.run.peak_rss_kib = max(self.run.peak_rss_kib, usage.peak_rss_kib)
         check_loaded(self.run.allocator, self.log())
         if usage.status not in (0, -by):

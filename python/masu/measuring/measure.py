@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from masu.messages import Problem
 
@@ -69,9 +71,9 @@ class Usage:
     errors: str = field(default="", repr=False)
 
     @classmethod
-    def read(cls, result: Path, output: str = "", errors: str = "") -> Usage:
+    def read(cls, result: str, output: str = "", errors: str = "") -> Usage:
         """What measure.c wrote."""
-        lines = result.read_text().splitlines() if result.exists() else []
+        lines = result.splitlines()
         if len(lines) != 2:
             raise Problem(f"a program could not be measured: {errors.strip()}")
         return cls(**json.loads(lines[1]), output=output, errors=errors)
@@ -161,15 +163,16 @@ def measure(
     `started` is told its process id, what else it is the parent of was the command's. `source`: what the command reads."""
     env = clean_environment(SYSTEM, environment)
     settings = [f"{k}={v}" for k, v in allocator.environment().items()]
-    with tempfile.TemporaryDirectory(prefix="masu-run-") as scratch:
-        result, output, errors = (Path(scratch) / name for name in ("usage", "output", "errors"))
-        # Files, not pipes: the end of a pipe comes when the last process has ended that holds it.
-        with source.open("rb") as stdin, output.open("wb") as stdout, errors.open("wb") as stderr:
+    with contextlib.ExitStack() as files:
+        # Files, not pipes: the end of a pipe comes when the last process has ended that holds it. In memory, as for minutes
+        # an ext4 without a journal looks past each file that was removed, whenever a program makes a new one.
+        result, output, errors = (files.enter_context(open(os.memfd_create(name), "w+b")) for name in ("usage", "output", "errors"))
+        with source.open("rb") as stdin:
             process = subprocess.Popen(
-                [launcher(), result, *settings, "--", *command],
+                [launcher(), f"/proc/{os.getpid()}/fd/{result.fileno()}", *settings, "--", *command],
                 stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
+                stdout=output,
+                stderr=errors,
                 env=env,
                 cwd=folder,
                 start_new_session=True,
@@ -184,4 +187,10 @@ def measure(
                     if isinstance(error, subprocess.TimeoutExpired):
                         raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
                     raise
-        return Usage.read(result, *(file.read_text(errors="replace") for file in (output, errors)))
+        return Usage.read(*(_text(file) for file in (result, output, errors)))
+
+
+def _text(file: BinaryIO) -> str:
+    """All of it, from the start."""
+    file.seek(0)
+    return file.read().decode(errors="replace")
