@@ -6,10 +6,11 @@ Every measurement is a fresh process; the contenders take turns in random order 
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
 What samples runs a long input five times, programs of one thread on one processor. What of it has a limit then runs
 together with what it is compared with, all at once on one processor, of which they take turns, until the intervals are
-a quarter as wide as what the limits leave, or there is no more time; their CPU time is compared, of the benchmark's
-shortest cases that of what they time. The recorder runs fifteen times an input of seconds; what else looks at every
-allocation a short one, three times. A program that finds or prints something wrong under an observer, or an observer
-that was not on, counts as missing. Last, each names the functions of one program that keep most, and of redis-server.
+a quarter as wide as what the limits leave, or there is no more time (of the cases those have more whose intervals are
+wide); their CPU time is compared, of the benchmark's shortest cases that of what they time. The recorder runs fifteen
+times an input of seconds; what else looks at every allocation a short one, three times. A program that finds or prints
+something wrong under an observer, or an observer that was not on, counts as missing. Last, each names the functions of
+one program that keep most, and of redis-server.
 """
 
 from __future__ import annotations
@@ -54,14 +55,16 @@ Tell = Callable[[str, float], None]
 @dataclass(frozen=True)
 class Plan:
     seconds: float
-    """At most, for the rounds together, of each program."""
+    """For the rounds together, of each program."""
     rounds: int
     recorded_rounds: int
     short_rounds: int
+    most_seconds: float = 0
+    """In place of `seconds` where the intervals are wide by then; 0: no longer than others."""
 
 
 FULL = Plan(140, 5, 15, 3)
-CASES = Plan(60, 2, 0, 0)
+CASES = Plan(60, 2, 0, 0, most_seconds=180)
 QUICK = Plan(8, 3, 3, 1)
 
 
@@ -102,14 +105,17 @@ class Runner:
         taking_part = self._taking_part(program, "long")
         for number in range(-1, self.plan.rounds if any(c.of for c in taking_part) else -1):
             self._round(program, "long", number, taking_part, result, lambda text, n=number: tell(text, 0.3 * n / self.plan.rounds))
-        start, judged = time.monotonic(), _judged(taking_part)
+        start, judged, most = time.monotonic(), _judged(taking_part), self.plan.seconds
         for number in range(MOST_ROUNDS):
-            if not judged or (number and time.monotonic() - start > self.plan.seconds):
+            passed = time.monotonic() - start
+            if number and most <= passed < self.plan.most_seconds and not results.narrow(result, judged, 1 / 2):
+                most = self.plan.most_seconds
+            if not judged or (number and passed >= most):
                 break
-            tell(f"{program.name}: all at once, round {number + 1}", 0.3 + 0.7 * min((time.monotonic() - start) / self.plan.seconds, 0.99))
+            tell(f"{program.name}: all at once, round {number + 1}", 0.3 + 0.7 * min(passed / most, 0.99))
             self._together(program, judged, result)
             judged = _judged(judged)
-            if number + 1 in LOOKS and results.narrow(result, judged):
+            if number + 1 in LOOKS and results.narrow(result, judged, 1 / 4):
                 break
 
     def _together(self, program: Program, judged: list[Contender], result: Measured) -> None:
@@ -253,10 +259,10 @@ def picked(names: str, there: list[str], what: str) -> set[str]:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four programs, few rounds (some four minutes)")
-    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 75 minutes)")
+    parser.add_argument("--cases", action="store_true", help="the benchmark's cases, each as it runs it, with the heap profiler (some 90 minutes)")
     parser.add_argument("--only", default="", metavar="PROGRAM,...", help="some programs")
     parser.add_argument("--observers", default="", metavar="NAME,...", help="some observers, such as 'masu heap,heaptrack'")
-    parser.add_argument("--seconds", type=float, metavar="S", help="at most, for what runs together, of each program (140; of cases 60)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="at most, for what runs together, of each program (140; of cases 60, and 180 where the intervals are wide)")
     parser.add_argument("--json", type=Path, default=Path("build/bench/observers.json"), metavar="FILE")
     parser.add_argument("--publish", action="store_true", help=f"also as {published.RESULTS.name}, and into {published.PAGE.name}")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help=argparse.SUPPRESS)
@@ -266,7 +272,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     given = arguments(argv)
     plan = CASES if given.cases else QUICK if given.quick else FULL
-    plan = replace(plan, seconds=given.seconds) if given.seconds else plan
+    plan = replace(plan, seconds=given.seconds, most_seconds=0) if given.seconds else plan
     peers, console = given.peers.resolve(), tables.console()
     if given.publish and (given.quick or given.only or given.observers):
         raise Problem("--publish is for all of it")

@@ -97,10 +97,10 @@ def _cpu(one: Measured, contender: Contender, count: int) -> list[float]:
     return [a / b for a, b in zip(own, base, strict=True)] if base and all(base) else []
 
 
-def narrow(one: Measured, some: Iterable[Contender]) -> bool:
-    """Is the interval of each that has a limit at most a quarter as wide as what the limit leaves? Of the width only:
+def narrow(one: Measured, some: Iterable[Contender], part: float) -> bool:
+    """Is the interval of each that has a limit at most as wide as this part of what the limit leaves? Of the width only:
     rounds that ended as soon as they hold would favour what holds."""
-    return all(_width(one.together[c.name], one.together[c.of]) <= (_limit(one.allocates, c.name) - 1) / 4 for c in some if c.name in LIMITS)
+    return all(_width(one.together[c.name], one.together[c.of]) <= part * (_limit(one.allocates, c.name) - 1) for c in some if c.name in LIMITS)
 
 
 def _width(own: list[float], base: list[float]) -> float:

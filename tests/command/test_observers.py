@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -257,6 +258,22 @@ def test_rounds_end_when_the_interval_is_narrow(tmp_path, monkeypatch, allocates
     monkeypatch.setattr(runner, "_once", once)
     runner._long(Program("echo", ("echo",), ("echo",)), found, lambda text, part: None)
     assert len(found.together["masu heap"]) == (min(compare.LOOKS) if enough else 30)
+
+
+@pytest.mark.parametrize("spread, rounds", [(0.002, 12), (0.03, 25)])
+def test_cases_with_wide_intervals_have_more_time(tmp_path, monkeypatch, spread, rounds):
+    """By a clock that shows a second more in each round."""
+    plan = compare.Plan(12, 1, 1, 1, most_seconds=25)
+    runner, numbers, clock = compare.Runner([Contender("masu"), HEAP], plan, tmp_path), itertools.count(), itertools.count()
+
+    def once(program, length, contender, pinned=False):
+        return running.Run(1, 1, 1000, 0, "", "", cpu=1.02 + spread * (next(numbers) % 3 - 1) if contender.of else 1)
+
+    found = Measured("echo", True)
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(runner, "_once", once)
+    runner._long(Program("echo", ("echo",), ("echo",)), found, lambda text, part: None)
+    assert abs(len(found.together["masu heap"]) - rounds) <= 1
 
 
 MEETING = '''
