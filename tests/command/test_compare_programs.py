@@ -164,6 +164,15 @@ def test_a_program_that_does_not_end_is_ended(masu, tmp_path):
     assert {"CPU time", "peak memory"} <= figures and "wall time" not in figures
 
 
+@pytest.mark.parametrize("memory", [True, False])
+def test_what_a_program_prints_is_read_from_the_start(monkeypatch, memory):
+    """Also where there are no files in memory."""
+    if not memory:
+        monkeypatch.delattr(os, "memfd_create")
+    usage = measure(["sh", "-c", r"echo first; printf '\377\n' >&2; (echo second)"])
+    assert (usage.status, usage.output, usage.errors) == (0, "first\nsecond\n", "\ufffd\n")
+
+
 @pytest.mark.parametrize("has_pidfd", [True, False])
 def test_a_time_limit_holds_also_where_there_is_no_pidfd(monkeypatch, tmp_path, has_pidfd):
     def refused(_):

@@ -166,7 +166,7 @@ def measure(
     with contextlib.ExitStack() as files:
         # Files, not pipes: the end of a pipe comes when the last process has ended that holds it. In memory, as for minutes
         # an ext4 without a journal looks past each file that was removed, whenever a program makes a new one.
-        result, output, errors = (files.enter_context(open(os.memfd_create(name), "w+b")) for name in ("usage", "output", "errors"))
+        result, output, errors = (files.enter_context(_scratch(name)) for name in ("usage", "output", "errors"))
         with source.open("rb") as stdin:
             process = subprocess.Popen(
                 [launcher(), f"/proc/{os.getpid()}/fd/{result.fileno()}", *settings, "--", *command],
@@ -188,6 +188,13 @@ def measure(
                         raise Problem(f"{command[0]} did not end within {timeout:.0f} s") from None
                     raise
         return Usage.read(*(_text(file) for file in (result, output, errors)))
+
+
+def _scratch(name: str) -> BinaryIO:
+    try:
+        return open(os.memfd_create(name), "w+b")
+    except (AttributeError, OSError):  # as with pidfd_open
+        return tempfile.TemporaryFile()
 
 
 def _text(file: BinaryIO) -> str:
