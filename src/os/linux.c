@@ -233,7 +233,7 @@ static bool populates(void) {
 internal bool os_are_readable(const void *p, size_t pages) {
   int saved = errno;
   bool are = true;
-  if (pages > 1 && populates()) /* which for one takes ten times as long */
+  if (pages > 1 && populates()) /* it drains the lists of new pages: too much for one */
     are = !syscall(SYS_madvise, p, pages * os_page(), MADV_POPULATE_READ);
   else
     for (size_t i = pages; are && i--;)
