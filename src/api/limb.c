@@ -126,7 +126,7 @@ static void *limb_take(heap *l, size_t size, unsigned size_class) {
   if (!b)
     return refused ? out_of_budget(a) : limb_none();
   if (UNLIKELY(sampled))
-    sampled_tell(b, size, class_size(size_class), interval);
+    sampled_tell(b, size, class_size(size_class), a, interval);
   if (CHECKED)
     checked_take(b);
   return b;

@@ -115,7 +115,7 @@ static NOINLINE void *malloc_questioned(heap *h, size_t size, unsigned size_clas
   if (LIKELY(!b))
     return malloc_unseen(h, size_class);
   thread_leave(h);
-  sampled_tell(b, size, class_size(c), interval);
+  sampled_tell(b, size, class_size(c), NULL, interval);
   return hand_out(b);
 }
 

@@ -27,22 +27,22 @@ internal bool sampled_may_be(map_entry e) {
 
 /* Runs with the thread's own allocations unseen; but not those of a thread past its last destructor,
  * which draw from the orphan heap's budget. */
-static void tell_taken(void *p, size_t size, size_t usable, double weight) {
+static void tell_taken(void *p, size_t size, size_t usable, const account *a, double weight) {
   heap *h = thread_heap();
   heap_budget *b = h ? h->budget : NULL;
   bool before = b && b->quiet;
   if (b)
     b->quiet = true;
   compiler_fence();
-  load_acquire(&observer_now)->taken(p, size, usable, weight);
+  load_acquire(&observer_now)->taken(p, size, usable, a, weight);
   compiler_fence();
   h = thread_heap(); /* the observer may have given the thread one */
   if (b && h && h->budget == b)
     b->quiet = before;
 }
 
-internal void sampled_tell(void *p, size_t size, size_t usable, uint64_t interval) {
-  tell_taken(p, size, usable, 1 / budget_probability(usable, interval));
+internal void sampled_tell(void *p, size_t size, size_t usable, const account *a, uint64_t interval) {
+  tell_taken(p, size, usable, a, 1 / budget_probability(usable, interval));
 }
 
 static void tell_freed(void *p) { load_acquire(&observer_now)->freed(p); }
@@ -181,7 +181,7 @@ static void sample_large(slab *s, size_t size, double exact) {
   memcpy(&s->waiting, &weight, sizeof weight);
   if (UNLIKELY(a != NULL))
     store_relaxed(&a->has_samples, 1);
-  tell_taken(s->start, size, s->block_size, weight);
+  tell_taken(s->start, size, s->block_size, a, weight);
 }
 
 internal void sampled_large(slab *s, size_t size, uint64_t interval) {

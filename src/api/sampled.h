@@ -22,12 +22,12 @@
 #include "api/thread.h"
 #include "heap/budget.h"
 
-/* size: what was asked for. usable: bytes of the block. weight: how many such blocks it stands for, itself among
+/* size: what was asked for. usable: bytes of the block. a: of the named heap that it is from, or NULL. weight: how many such blocks it stands for, itself among
  * them; of one that has grown it may be less than 1.
  * resized: now so much is asked for of the same block. used: all of it may be used, however much was asked for.
  * freed may be called inside a slow path: it must not allocate. */
 typedef struct sample_observer {
-  void (*taken)(void *p, size_t size, size_t usable, double weight);
+  void (*taken)(void *p, size_t size, size_t usable, const account *a, double weight);
   void (*freed)(void *p);
   void (*resized)(void *p, size_t size);
   void (*used)(void *p);
@@ -50,7 +50,7 @@ internal unsigned sampled_class(size_t size, unsigned size_class);
  * returned. sampled_take_own: for the thread's own heap, that interval known. */
 internal block *sampled_take(account *a, unsigned size_class);
 internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval);
-internal void sampled_tell(void *p, size_t size, size_t usable, uint64_t interval);
+internal void sampled_tell(void *p, size_t size, size_t usable, const account *a, uint64_t interval);
 /* May blocks of the small slab with that entry in the page map be sampled ones? */
 internal bool sampled_may_be(map_entry e);
 /* One of them is freed. Inside a slow path; h: the thread's own heap, or NULL. */

@@ -14,7 +14,7 @@ enum {
   RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
   DOUBLINGS_MOST = 16,
-  MANY = 6, /* classes in a row, whose looks were too many */
+  MANY = 5, /* classes in a row, whose looks were too many */
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
   LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
@@ -104,11 +104,17 @@ static uint64_t *left_of(heap *h, unsigned class) {
 
 internal void budget_unseen(heap *h, unsigned class) { *left_of(h, class) = BUDGET_UNSEEN / class_size(class); }
 
+static void note_widest(uint64_t interval) {
+  for (uint64_t most = budget_widest(); most < interval && !cas_acq_rel(&widest, &most, interval);)
+    ;
+}
+
 /* Of equal blocks whole ones are counted. */
 static void draw(heap *h, unsigned class) {
   heap_budget *b = h->budget;
   budget_class *c = &b->of[class];
   c->drawn_for = h->hot.asked << b->doublings[class];
+  note_widest(c->drawn_for);
   uint64_t bytes = drawn(b, c->drawn_for);
   if (class == BUDGET_LARGE)
     h->hot.large_left = bytes;
@@ -124,11 +130,6 @@ static COLD NOINLINE heap_budget *budget_make(heap *h) {
   return h->budget = b;
 }
 
-static void note_widest(uint64_t interval) {
-  for (uint64_t most = budget_widest(); most < interval && !cas_acq_rel(&widest, &most, interval);)
-    ;
-}
-
 /* Where a countdown stops has nothing to do with how far it has come, so it can begin anew; but not where it is
  * known already that the next block will be looked at. */
 static void draw_anew(heap *h, unsigned class, unsigned doublings) {
@@ -137,7 +138,6 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
     return;
   b->doublings[class] = (uint8_t)doublings;
   store_relaxed(&latest[class], b->doublings[class]);
-  note_widest(h->hot.asked << doublings);
   if (!b->of[class].held)
     draw(h, class);
 }
@@ -148,7 +148,8 @@ static void pace_from(heap_budget *b, uint64_t now) {
   memset(b->seen, 0, sizeof b->seen);
 }
 
-/* Another interval was asked for. What waits in front was not charged for it. */
+/* Another interval was asked for. What waits in front was not charged for it. Where nothing is left for looks it begins
+ * where others are: the first of them would only say so. */
 static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->hot.asked = asked;
@@ -158,8 +159,9 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   b->begun = false;
   b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
   pace_from(b, os_now_ns());
+  bool join = load_relaxed(&process_left) < 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
-    b->doublings[c] = 0;
+    b->doublings[c] = join ? load_relaxed(&latest[c]) : 0;
     if (asked)
       draw(h, c);
     else if (c != BUDGET_LARGE)

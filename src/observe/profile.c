@@ -20,7 +20,7 @@
 #include "pages/meta.h"
 #include "pages/supply.h"
 
-enum { SITE_BINS = 1 << 12, RECORDS_LEAST = 1 << 8, FEW = 10, SITES_AT_ONCE = 64 };
+enum { BINS_LEAST = 1 << 9, RECORDS_LEAST = 1 << 7, FEW = 10, SITES_AT_ONCE = 64 };
 
 /* Call sites; a tenth more without names of threads. */
 enum { SITES_MOST = 1 << 16, SITES_WITHOUT_THREAD = SITES_MOST / 10 };
@@ -41,6 +41,7 @@ typedef struct estimate {
 static struct {
   profile all;
   profile_site **bins;
+  size_t bin_count;    /* a power of two, at least as many as there are sites if there was memory */
   profile_record *records; /* open addressing; at most half full */
   size_t room;     /* a power of two */
   estimate in_use, requested, slack;
@@ -58,6 +59,10 @@ static struct {
   unsigned whole;  /* so many look for leaks, and want every block on record meanwhile */
 } profiler;
 static SELDOM curve over_time; /* likewise */
+
+/* Are there the tables? They stay, so also without the lock. */
+static bool was_prepared(void) { return profiler.all.started != 0; }
+
 static atomic_u64 took_ns; /* what samples and files took so far */
 
 static uint64_t take_since(uint64_t start) {
@@ -68,6 +73,21 @@ static uint64_t take_since(uint64_t start) {
 
 internal bool profiler_lock(void) { return thread_lock(LOCK_SAMPLES); }
 internal void profiler_unlock(bool busy) { thread_unlock(LOCK_SAMPLES, busy); }
+
+/* ---- Tables ---- */
+
+/* All zero. NULL: out of memory. */
+static void *table_make(size_t size) {
+  void *made = os_map(ROUND_UP(size, os_page()), os_page());
+  if (made)
+    os_populate(made, size); /* else each page is two faults: it is read first */
+  return made;
+}
+
+static void table_end(void *table, size_t size) {
+  if (table)
+    os_unmap(table, ROUND_UP(size, os_page()));
+}
 
 /* ---- Records ---- */
 
@@ -89,17 +109,15 @@ static bool records_grow(void) {
   if (2 * profiler.live < before)
     return true;
   size_t room = before ? 2 * before : RECORDS_LEAST;
-  profile_record *made = os_map(ROUND_UP(room * sizeof *made, os_page()), os_page());
+  profile_record *made = table_make(room * sizeof *made);
   if (!made)
     return profiler.live + 1 < before;
-  os_populate(made, room * sizeof *made); /* else each page is two faults: it is read first */
   profiler.records = made;
   profiler.room = room;
   for (size_t i = 0; i < before; i++)
     if (old[i].block)
       *find_record(old[i].block) = old[i];
-  if (old)
-    os_unmap(old, ROUND_UP(before * sizeof *old, os_page()));
+  table_end(old, before * sizeof *old);
   return true;
 }
 
@@ -117,7 +135,7 @@ static void remove_record(profile_record *r) {
 }
 
 internal bool profile_records(profile_table *table) {
-  if (!profiler.bins)
+  if (!was_prepared())
     return false;
   *table = (profile_table){.all = &profiler.all, .records = profiler.records, .room = profiler.room,
                            .live = profiler.live, .lost = profiler.lost};
@@ -125,7 +143,7 @@ internal bool profile_records(profile_table *table) {
 }
 
 internal profile_record *profile_record_of(const void *p) {
-  profile_record *r = profiler.bins && p ? find_record(p) : NULL;
+  profile_record *r = was_prepared() && p ? find_record(p) : NULL;
   return r && r->block ? r : NULL;
 }
 
@@ -133,11 +151,11 @@ internal profile_record *profile_record_of(const void *p) {
 internal size_t profile_resident(void) {
   bool busy = profiler_lock();
   const void *by_hash = profiler.bins, *records = profiler.records;
-  size_t size = ROUND_UP(profiler.room * sizeof *profiler.records, os_page());
+  size_t of_bins = profiler.bin_count * sizeof *profiler.bins, size = profiler.room * sizeof *profiler.records;
   profiler_unlock(busy);
-  if (!by_hash)
+  if (!was_prepared())
     return 0;
-  return os_resident_in(by_hash, SITE_BINS * sizeof *profiler.bins) + os_resident_in(records, size);
+  return os_resident_in(by_hash, ROUND_UP(of_bins, os_page())) + os_resident_in(records, ROUND_UP(size, os_page()));
 }
 
 /* ---- Sites ---- */
@@ -148,6 +166,31 @@ static uint64_t hash_of(const origin *o) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15, hash ^= hash >> 29;
   return hash;
+}
+
+static profile_site **bin_of(uint64_t hash) { return &profiler.bins[hash & (profiler.bin_count - 1)]; }
+
+static void put_in_bin(profile_site *s) {
+  profile_site **bin = bin_of(s->hash);
+  s->next_in_bin = *bin;
+  *bin = s;
+}
+
+/* False: there are none yet, and no memory for them. */
+static bool bins_grow(void) {
+  size_t before = profiler.bin_count, count = before ? 2 * before : BINS_LEAST;
+  profile_site **old = profiler.bins;
+  if (profiler.stacks < before)
+    return true;
+  profile_site **made = table_make(count * sizeof *made);
+  if (!made)
+    return old;
+  profiler.bins = made;
+  profiler.bin_count = count;
+  for (profile_site *s = profiler.all.sites; s; s = s->next)
+    put_in_bin(s);
+  table_end(old, before * sizeof *old);
+  return true;
 }
 
 /* May there be one more like this? One that says nothing is there always. */
@@ -161,8 +204,8 @@ static bool may_be_new(const origin *o) {
 static profile_site *find_site(const origin *o) {
   uint64_t hash = hash_of(o);
   size_t size = o->count * sizeof *o->frame;
-  profile_site **bin = &profiler.bins[hash % SITE_BINS], *s;
-  for (s = *bin; s; s = s->next_in_bin)
+  profile_site *s;
+  for (s = *bin_of(hash); s; s = s->next_in_bin)
     if (s->hash == hash && s->frame_count == o->count && !memcmp(s->frame, o->frame, size) &&
         !memcmp(&s->labels, &o->labels, sizeof s->labels))
       return s;
@@ -175,13 +218,14 @@ static profile_site *find_site(const origin *o) {
   s = meta_alloc(sizeof *s + size);
   if (!s)
     return NULL;
+  (void)bins_grow();
   s->hash = hash;
   s->frame_count = (uint32_t)o->count;
   s->labels = o->labels;
   memcpy(s->frame, o->frame, size);
-  s->next_in_bin = *bin;
+  put_in_bin(s);
   s->next = profiler.all.sites;
-  *bin = profiler.all.sites = s;
+  profiler.all.sites = s;
   profiler.stacks++;
   return s;
 }
@@ -302,14 +346,13 @@ static void remember(profile_record r, const origin *o) {
 
 static unsigned file_due(uint64_t now);
 
-static void observe_taken(void *p, size_t size, size_t usable, double weight) {
+static void observe_taken(void *p, size_t size, size_t usable, const account *a, double weight) {
   origin o;
   uint64_t start = os_now_ns();
   o.count = stack_capture(o.frame, STACK_MOST);
   o.labels = (profile_labels){0};
-  const masu_heap *named = masu_heap_of(p);
-  if (named)
-    strncpy(o.labels.heap, masu_heap_name(named), sizeof o.labels.heap - 1);
+  if (a)
+    strncpy(o.labels.heap, masu_heap_name((const masu_heap *)a), sizeof o.labels.heap - 1);
   profile_record r = {.block = p, .size = size, .usable = usable, .since = start, .objects = weight};
   bool busy = profiler_lock();
   memcpy(o.labels.thread, thread_name(r.since), sizeof o.labels.thread);
@@ -363,14 +406,13 @@ static const sample_observer heap_profiler = {observe_taken, observe_freed, obse
 
 /* From here on with the lock held. */
 static bool profiler_prepare(void) {
-  if (!profiler.bins) {
-    profiler.bins = os_map(SITE_BINS * sizeof *profiler.bins, os_page());
-    if (profiler.bins)
-      os_populate(profiler.bins, SITE_BINS * sizeof *profiler.bins);
+  if (!bins_grow() || !records_grow())
+    return false;
+  if (!was_prepared()) {
     profiler.all.started = os_now_ns();
     profiler.all.started_wall = os_wall_ns();
   }
-  return profiler.bins && records_grow();
+  return true;
 }
 
 /* Nobody else sets the interval: one who set it without the lock would have the last word over whoever
@@ -537,17 +579,17 @@ static int profile_write(const char *path, int put(const char *, const void *, s
 
 PUBLIC int masu_profile_write(const char *path) {
   uint64_t size;
-  return profiler.bins ? profile_write(path, os_file_write, &size) : EINVAL;
+  return was_prepared() ? profile_write(path, os_file_write, &size) : EINVAL;
 }
 
 internal int profile_write_new(const char *path, uint64_t *size) {
-  if (!profiler.bins)
+  if (!was_prepared())
     return ENODATA;
   return *path == '/' ? profile_write(path, os_file_write_new, size) : EINVAL;
 }
 
 PUBLIC int masu_profile_read(masu_profile_figures *out, size_t size) {
-  if (!profiler.bins || !FIGURES_FIT(size, masu_profile_figures, lost))
+  if (!was_prepared() || !FIGURES_FIT(size, masu_profile_figures, lost))
     return EINVAL;
   bool busy = profiler_lock();
   masu_profile_figures now = {
@@ -678,7 +720,7 @@ internal void profile_begin(void) {
 
 internal void profile_end(void) {
   static atomic_u32 ended;
-  if (option_get(OPTION_profile) && profiler.bins && profile_process == os_process_id() && !thread_busy &&
+  if (option_get(OPTION_profile) && was_prepared() && profile_process == os_process_id() && !thread_busy &&
       !exchange_acq_rel(&ended, 1))
     profile_write_file("heap", 0, masu_profile_write);
 }

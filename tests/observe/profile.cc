@@ -689,6 +689,26 @@ TEST(Profile, PeaksAreSeenInAForkedChild) {
 #endif
 
 #if !defined(__SANITIZE_THREAD__) && !defined(MASU_CHECKED)
+/* Also after their table grew, some times. */
+TEST(Profile, CallSitesAreFoundAgain) {
+  enum { BITS = 13, ROUNDS = 2 };
+  std::vector<void *> blocks;
+  blocks.reserve(ROUNDS << BITS);
+  ASSERT_EQ(masu_profile_start(1), 0);
+  std::vector<void *> ready = what_is_ready(100);
+  size_t before = read_profile().stacks;
+  for (int i = 0; i < ROUNDS; i++) {
+    for (unsigned path = 0; path < 1 << BITS; path++)
+      take_by<BITS>(path, &blocks);
+    EXPECT_EQ(read_profile().stacks - before, size_t{1} << BITS);
+  }
+  for (void *p : blocks)
+    masu_free(p);
+  for (void *p : ready)
+    masu_free(p);
+  masu_profile_stop();
+}
+
 /* Each is counted, but not as one of its own. */
 TEST(Profile, CallSitesHaveALimit) {
   enum { BITS = 17, MOST = (1 << 16) + (1 << 16) / 10 + 1 };

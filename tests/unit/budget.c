@@ -221,7 +221,7 @@ static void begin_with_looks_at(unsigned classes) {
 
 /* Where those at some classes were too many all become wider, also those that were not looked at. */
 static void looks_at_many_classes_widen_all(void **state) {
-  enum { MANY = 6, OTHER = 30 };
+  enum { MANY = 5, OTHER = 30 };
   (void)state;
   begin_with_looks_at(MANY - 1);
   assert_int_equal(h->budget->doublings[OTHER], 0);
@@ -292,15 +292,20 @@ static void a_heap_is_on_its_own_after_the_start(void **state) {
   assert_true(h->budget->begun);
 }
 
-/* What the start brings is the process's, of which one heap has it; the others begin where it is. False: it was interrupted
- * for so long that this may have earned what the last one looks for. */
+/* What the start brings is the process's, of which one heap has it; the others come to where it is by their first look, and
+ * those that begin later begin there. False: it was interrupted for so long that this may have earned what the last one looks
+ * for. */
 static bool begin_at_the_process_cost(heap *first) {
   enum { HEAPS = 40, ROUNDS = 20, EARNS_NS = EACH_NS * BUDGET_SHARE / START_TIMES };
   heap *other[HEAPS];
   begin_anew();
   uint64_t start = os_now_ns(), last = start, looks = 0;
+  for (int i = 0; i < HEAPS; i++) {
+    other[i] = begin_another(first);
+    assert_int_equal(h->budget->doublings[3], 0);
+  }
   for (int i = 0; i < HEAPS; i++)
-    for (other[i] = begin_another(first); !h->budget->doublings[3];)
+    for (h = other[i]; !h->budget->doublings[3];)
       looks += look(3) != 0;
   uint64_t earned = START_TIMES * (os_now_ns() - start) / BUDGET_SHARE;
   assert_in_range(looks, HEAPS, HEAPS + earned / EACH_NS);
@@ -310,6 +315,9 @@ static bool begin_at_the_process_cost(heap *first) {
     look(3);
   }
   begin_another(first);
+  unsigned begun = h->budget->doublings[3];
+  assert_int_equal(h->budget->of[3].drawn_for, (uint64_t)BUDGET_INTERVAL << begun);
+  assert_in_range(budget_widest(), (uint64_t)BUDGET_INTERVAL << begun, UINT64_MAX);
   look(5);
   uint64_t now = os_now_ns();
   bool soon = now - last < EARNS_NS && now - start < START_NS;
@@ -319,8 +327,10 @@ static bool begin_at_the_process_cost(heap *first) {
     h = other[i];
     least = (unsigned)min_size(least, h->budget->doublings[3]);
   }
-  if (soon)
-    assert_in_range(have, max_size(least, 1), UINT_MAX);
+  if (soon) {
+    assert_in_range(begun, max_size(least, 1), UINT_MAX);
+    assert_in_range(have, begun, UINT_MAX);
+  }
   return soon;
 }
 

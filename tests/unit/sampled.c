@@ -11,8 +11,8 @@ static const void *taken_last, *freed_last;
 static unsigned taken, freed;
 static size_t used;
 
-static void on_taken(void *p, size_t size, size_t usable, double weight) {
-  (void)size, (void)usable, (void)weight;
+static void on_taken(void *p, size_t size, size_t usable, const account *a, double weight) {
+  (void)size, (void)usable, (void)a, (void)weight;
   taken_last = p;
   taken++;
 }
