@@ -458,10 +458,8 @@ PUBLIC void *masu_realloc(void *p, size_t size) {
   if (CHECKED)
     checked_live(s, p);
   if (s->kind == SLAB_SMALL) {
-    if (fits_in_place(s, resize_room(s, size))) {
-      sampled_resize(e, p, size);
+    if (fits_in_place(s, resize_room(s, size)) && sampled_resize(e, p, size))
       return p;
-    }
   } else {
     float untold = 0;
     void *resized = resize_large(s, size, &untold);
@@ -496,8 +494,8 @@ static NOINLINE size_t usable_size_slow(void *p) {
   map_entry e = map_get(p);
   if (e == MAP_NONE)
     return p ? foreign_usable_size(p) : 0;
-  sampled_use(e, p);
-  return block_size_of(slab_of_entry(e));
+  size_t sampled = sampled_use(e, p);
+  return sampled ? sampled : block_size_of(slab_of_entry(e));
 }
 
 /* Some programs ask for each block that they take or free. One of a slab that isn't watched is no sampled one. */

@@ -86,10 +86,18 @@ static block *take_sampled(account *a, const heap *taker, unsigned size_class) {
 
 internal block *sampled_take(account *a, unsigned size_class) { return take_sampled(a, NULL, size_class); }
 
+/* Each slab touches a page, and samples are few: they share those of a power of two, which has its class. */
+static unsigned shared_class(unsigned size_class) {
+  size_t last = class_size(size_class) - 1;
+  return class_of((size_t)2 << bit_high64(last));
+}
+
 /* Where every block is seen they all come from the sampled heap: it has nothing else then. */
 internal block *sampled_take_own(heap *h, unsigned size_class, uint64_t interval) {
-  if (interval <= 1 || class_size(size_class) < SLAB_SEEN_LEAST)
+  if (interval <= 1)
     return take_sampled(NULL, h, size_class);
+  if (class_size(size_class) < SLAB_SEEN_LEAST)
+    return take_sampled(NULL, h, shared_class(size_class));
   budget_refund(h, size_class);
   block *b = heap_take_block(h, size_class);
   if (b)
@@ -124,15 +132,11 @@ internal bool sampled_is(map_entry e, const void *p) {
 
 static bool is_told_of(map_entry e, const void *p) { return UNLIKELY(sampled_is(e, p)) && !thread_busy; }
 
-internal void sampled_resize(map_entry e, void *p, size_t size) {
-  if (is_told_of(e, p))
-    load_acquire(&observer_now)->resized(p, size);
+internal bool sampled_resize(map_entry e, void *p, size_t size) {
+  return !is_told_of(e, p) || load_acquire(&observer_now)->resized(p, size);
 }
 
-internal void sampled_use(map_entry e, void *p) {
-  if (is_told_of(e, p))
-    load_acquire(&observer_now)->used(p);
-}
+internal size_t sampled_use(map_entry e, void *p) { return is_told_of(e, p) ? load_acquire(&observer_now)->used(p) : 0; }
 
 /* ---- Named heaps ---- */
 

@@ -2,7 +2,7 @@
  *
  * Which they are, the budget of each heap says (heap/budget.h). Their frees have to come to the slow path,
  * where the observer hears of it. Blocks below SLAB_SEEN_LEAST come from a heap of their own, which is no
- * thread's; those of a named heap from
+ * thread's, and where they share the slabs of powers of two; those of a named heap from
  * a limb of that kind, on its account. A larger one is taken where it would be
  * anyway: elsewhere it would touch pages which the program else had not. A slab of the heap of samples is
  * watched (heap/slab.h), another one while a sample of it is out. What a thread frees of slabs with its own tag comes there
@@ -24,13 +24,14 @@
 
 /* size: what was asked for. usable: bytes of the block. a: of the named heap that it is from, or NULL. weight: how many such blocks it stands for, itself among
  * them; of one that has grown it may be less than 1.
- * resized: now so much is asked for of the same block. used: all of it may be used, however much was asked for.
+ * resized: now so much is asked for of the same block; false: that is more than its usable bytes, and nothing changed. used:
+ * all of these may be used, however much was asked for; returns them, 0: it knows nothing of the block.
  * freed may be called inside a slow path: it must not allocate. */
 typedef struct sample_observer {
   void (*taken)(void *p, size_t size, size_t usable, const account *a, double weight);
   void (*freed)(void *p);
-  void (*resized)(void *p, size_t size);
-  void (*used)(void *p);
+  bool (*resized)(void *p, size_t size);
+  size_t (*used)(void *p);
 } sample_observer;
 
 /* Observes from now on. One observer for the life of the process. interval as
@@ -57,10 +58,12 @@ internal bool sampled_may_be(map_entry e);
 internal void sampled_free(heap *h, slab *s, void *p);
 /* Is the block at p, with that entry in the page map, perhaps a sampled one? */
 internal bool sampled_is(map_entry e, const void *p);
-/* So much is asked for of the block now, which stays where it is; or its caller learns how large it is, and may
- * use all of it. Tells of it if it is a sampled one. Outside of slow paths. */
-internal void sampled_resize(map_entry e, void *p, size_t size);
-internal void sampled_use(map_entry e, void *p);
+/* So much is asked for of the block now, which has room for it; or its caller learns how large it is, and may use
+ * all of it. Tells of it if it is a sampled one. A block of the heap of samples may be larger than others of its size would
+ * be, which nobody is to notice: false, it can't stay where it is; its usable bytes, 0: as many as its slab's blocks
+ * have. Outside of slow paths. */
+internal bool sampled_resize(map_entry e, void *p, size_t size);
+internal size_t sampled_use(map_entry e, void *p);
 /* Gives back what is ready in the account's sampled blocks' limb. Inside a slow path, with no lock. */
 internal void sampled_reclaim(account *a);
 /* The account's memory is about to be released: tells of all its sampled blocks. Likewise. */

@@ -9,7 +9,8 @@
 enum {
   JUDGED = 128000, /* ns: after looks that count with so much the pace is judged */
   START_NS = 1 << 25, /* since somebody looks: for so long each look is judged, */
-  START_TIMES = 4,    /* and the process earns so many times as much, by the clock on the wall */
+  START_TIMES = 4,    /* and the process earns so many times as much, by the clock on the wall, */
+  START_WORKS = 1 << 20, /* of so long without a look; of longer ones what the thread has worked, if that is more */
   MATTERS = 8,     /* what may have been earned matters if it is such a part of what looks cost */
   RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
@@ -142,8 +143,9 @@ static void draw_anew(heap *h, unsigned class, unsigned doublings) {
     draw(h, class);
 }
 
-static void pace_from(heap_budget *b, uint64_t now) {
+static void pace_from(heap_budget *b, uint64_t now, uint64_t cpu) {
   b->paced = now;
+  b->paced_cpu = cpu;
   b->looks = 0;
   memset(b->seen, 0, sizeof b->seen);
 }
@@ -157,8 +159,7 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   b->saved = 0;
   b->unearned = 0;
   b->begun = false;
-  b->paced_cpu = 0; /* of a thread that worked before, what has passed is less */
-  pace_from(b, os_now_ns());
+  pace_from(b, os_now_ns(), 0); /* of a thread that worked before, what has passed is less */
   bool join = load_relaxed(&process_left) < 0;
   for (unsigned c = 0; c < BUDGET_COUNT; c++) {
     b->doublings[c] = join ? load_relaxed(&latest[c]) : 0;
@@ -245,10 +246,16 @@ static int64_t process_pay(int64_t ns) {
   return left;
 }
 
-/* What the start brings beside what heaps earn, since the last look of any: to whose look it is. */
-static uint64_t start_pays(uint64_t now) {
+/* What the start brings beside what heaps earn, since the last look of any: to whose look it is. A thread that waited for a
+ * processor has its looks one after the other afterwards, and asks the system then. */
+static uint64_t start_pays(const heap_budget *b, uint64_t now) {
   uint64_t from = load_relaxed(&start_paid), to = min_size(now, load_relaxed(&start_ends));
-  return from < to && cas_acq_rel(&start_paid, &from, to) ? (START_TIMES - 1) * (to - from) / BUDGET_SHARE : 0;
+  if (from >= to || !cas_acq_rel(&start_paid, &from, to))
+    return 0;
+  uint64_t passed = to - from;
+  if (passed > START_WORKS)
+    passed = min_size(passed, max_size(START_WORKS, cpu_since(b, now, os_cpu_coarse_ns())));
+  return (START_TIMES - 1) * passed / BUDGET_SHARE;
 }
 
 /* After each look. CPU time is not asked for before it can say that looks are rare, nor where a thread that has worked
@@ -258,7 +265,7 @@ static void keep_pace(heap *h, unsigned class) {
   if (h->hot.asked < BUDGET_INTERVAL)
     return;
   uint64_t now = os_now_ns(), each = look_costs(), passed = now - b->paced, earned = passed / BUDGET_SHARE;
-  uint64_t given = start_pays(now);
+  uint64_t given = start_pays(b, now), cpu = b->paced_cpu + passed; /* it worked all the time, if nobody asks */
   b->saved = (uint32_t)min_size(b->saved + given, SAVED_MOST);
   b->looks++;
   b->seen[class] += 1u << b->doublings[class];
@@ -268,10 +275,10 @@ static void keep_pace(heap *h, unsigned class) {
   if (!due && passed < RARE_NS)
     return;
   if (b->saved + MATTERS * earned >= costs) {
-    uint64_t cpu = os_cpu_coarse_ns(), worked = cpu_since(b, now, cpu);
+    cpu = os_cpu_coarse_ns();
+    uint64_t worked = cpu_since(b, now, cpu);
     if (!due && worked < RARE_NS)
       return;
-    b->paced_cpu = cpu;
     earned = worked / BUDGET_SHARE;
   }
   uint64_t may = b->saved + earned;
@@ -286,7 +293,7 @@ static void keep_pace(heap *h, unsigned class) {
   }
   b->begun = paid || (!at_start && (!join || may >= costs));
   process_pay((int64_t)(paid ? costs : 0) - (int64_t)earned);
-  pace_from(b, now);
+  pace_from(b, now, cpu);
 }
 
 static uint64_t budget_spent(heap *h, unsigned class) {

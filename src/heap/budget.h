@@ -16,7 +16,7 @@
  * of a millisecond it is judged, and the first of these the process pays for, by what all its heaps have earned. A heap
  * that begins when nothing is left is judged at each look, and begins where others are. In the first 34 ms all are judged
  * at each look, and what looks may take is four times as much, which goes by the clock and is the process's: whose look
- * comes next has it.
+ * comes next has it. Of a time without looks, in which it may have waited for a processor, only what its thread has worked.
  * When they were too many it doubles its own interval, of those classes that are looked at most and as often as it takes, and
  * halves it again when looks have become rare. What comes out of it stays right, since the interval of a block has
  * nothing to do with whether it is seen. Where each look is judged, and those at some classes in a row were too many, it

@@ -380,24 +380,28 @@ static void observe_freed(void *p) {
   take_since(now);
 }
 
-static void observe_resized(void *p, size_t size) {
+static bool observe_resized(void *p, size_t size) {
   bool busy = profiler_lock();
   profile_record *r = find_record(p);
-  if (r->block) {
+  bool fits = !r->block || size <= r->usable;
+  if (r->block && fits) {
     count_requested(r, -1);
     r->size = size;
     count_requested(r, 1);
     r->used = false;
   }
   profiler_unlock(busy);
+  return fits;
 }
 
-static void observe_used(void *p) {
+static size_t observe_used(void *p) {
   bool busy = profiler_lock();
   profile_record *r = find_record(p);
+  size_t usable = r->block ? r->usable : 0;
   if (r->block)
     r->used = true;
   profiler_unlock(busy);
+  return usable;
 }
 
 static const sample_observer heap_profiler = {observe_taken, observe_freed, observe_resized, observe_used};

@@ -413,6 +413,40 @@ static std::vector<void *> what_is_ready(size_t size) {
   return blocks;
 }
 
+/* A sample of a small block may lie where there is more room: nobody is to notice. */
+TEST(Profile, SmallSamplesAreAsLargeAsOthers) {
+  enum { FIRST = 17, LAST = 1000, INTERVAL = 2 }; /* each is seen that wasn't ready before */
+  std::vector<void *> ready;
+  size_t seen = 0;
+  for (size_t n = FIRST; n <= LAST; n++)
+    if (n == FIRST || masu_malloc_good_size(n) != masu_malloc_good_size(n - 1))
+      for (void *p : what_is_ready(n))
+        ready.push_back(p);
+  ASSERT_EQ(masu_profile_start(INTERVAL), 0);
+  for (size_t n = FIRST; n <= LAST; n++) {
+    masu_free(masu_malloc(n));
+    masu_profile_figures before = read_profile();
+    auto *p = static_cast<char *>(masu_malloc(n));
+    size_t has = masu_malloc_usable_size(p);
+    EXPECT_EQ(has, masu_malloc_good_size(n));
+    memset(p, static_cast<int>(n), has);
+    double more = read_profile().in_use - before.in_use;
+    if (more > 0) {
+      EXPECT_NEAR(more, static_cast<double>(has), 0.1 * static_cast<double>(has));
+      seen++;
+    }
+    EXPECT_EQ(masu_realloc(p, has), p);
+    auto *q = static_cast<char *>(masu_realloc(p, has + 1));
+    EXPECT_EQ(masu_malloc_usable_size(q), masu_malloc_good_size(has + 1));
+    EXPECT_EQ(std::count(q, q + has, static_cast<char>(n)), has);
+    masu_free(q);
+  }
+  EXPECT_GT(seen, size_t{LAST - FIRST} / 2);
+  masu_profile_stop();
+  for (void *p : ready)
+    masu_free(p);
+}
+
 TEST(Profile, EveryAllocationWithInterval1) {
   ASSERT_EQ(masu_profile_start(1), 0);
   std::vector<void *> ready = what_is_ready(24), more = what_is_ready(100);

@@ -148,8 +148,8 @@ static void looks_take(uint64_t ns) {
 }
 
 /* CPU time: what a heap earns by. */
-static void work_ms(uint64_t ms) {
-  for (uint64_t start = os_cpu_ns(0); os_cpu_ns(0) - start < ms * 1000000;)
+static void work_ms(unsigned ms) {
+  for (uint64_t start = os_cpu_ns(0); os_cpu_ns(0) - start < (uint64_t)ms * 1000000;)
     ;
 }
 
@@ -276,6 +276,32 @@ static void the_start_narrows_at_once(void **state) {
     look(3);
   } while (os_now_ns() - start >= START_NS);
   assert_in_range(interval_now(3), BUDGET_INTERVAL, wide / 4);
+}
+
+enum { WHILE_MS = 12, WORKS_NS = 1 << 20 };
+
+/* False: it took so long that the start was over. */
+static bool start_pays_for(void pass(unsigned ms), uint64_t *saved) {
+  begin_anew();
+  uint64_t start = os_now_ns();
+  (void)os_cpu_ns(0); /* what the system has noted is up to date */
+  h->budget->paced_cpu = os_cpu_coarse_ns();
+  pass(WHILE_MS);
+  look(3);
+  *saved = h->budget->saved;
+  return os_now_ns() - start < START_NS;
+}
+
+/* Of a while without a look it brings what the thread has worked, or that of a millisecond. */
+static void the_start_brings_little_to_who_waits(void **state) {
+  uint64_t saved;
+  (void)state;
+  while (!start_pays_for(os_sleep_ms, &saved))
+    ;
+  assert_in_range(saved, 1, 2 * (START_TIMES - 1) * WORKS_NS / BUDGET_SHARE);
+  while (!start_pays_for(work_ms, &saved))
+    ;
+  assert_in_range(saved, (START_TIMES - 1) * (WHILE_MS - 2) * 1000000 / BUDGET_SHARE, UINT64_MAX);
 }
 
 /* Afterwards it pays for its looks itself. */
@@ -572,6 +598,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(looks_at_many_classes_widen_all, begin, end),
       cmocka_unit_test_setup_teardown(the_start_earns_more, begin, end),
       cmocka_unit_test_setup_teardown(the_start_narrows_at_once, begin, end),
+      cmocka_unit_test_setup_teardown(the_start_brings_little_to_who_waits, begin, end),
       cmocka_unit_test_setup_teardown(a_heap_is_on_its_own_after_the_start, begin, end),
       cmocka_unit_test_setup_teardown(heaps_begin_at_the_process_cost, begin, end),
       cmocka_unit_test_setup_teardown(the_process_earns_for_heaps_that_begin, begin, end),

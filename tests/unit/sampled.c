@@ -20,8 +20,14 @@ static void on_freed(void *p) {
   freed_last = p;
   freed++;
 }
-static void on_resized(void *p, size_t size) { (void)p, (void)size; }
-static void on_used(void *p) { used += p != NULL; }
+static bool on_resized(void *p, size_t size) {
+  (void)p, (void)size;
+  return true;
+}
+static size_t on_used(void *p) {
+  used += p != NULL;
+  return 0;
+}
 static const sample_observer observer = {on_taken, on_freed, on_resized, on_used};
 
 static int begin(void **state) {
