@@ -22,8 +22,8 @@
 #include "api/thread.h"
 #include "heap/budget.h"
 
-/* size: what was asked for. usable: bytes of the block. a: of the named heap that it is from, or NULL. weight: how many such blocks it stands for, itself among
- * them; of one that has grown it may be less than 1.
+/* size: what was asked for. usable: bytes of the block. a: of the named heap that it is from, or NULL. weight: how many such
+ * blocks it stands for, itself among them; of one that has grown it may be less than 1.
  * resized: now so much is asked for of the same block; false: that is more than its usable bytes, and nothing changed. used:
  * all of these may be used, however much was asked for; returns them, 0: it knows nothing of the block.
  * freed may be called inside a slow path: it must not allocate. */

@@ -10,7 +10,7 @@ enum {
   JUDGED = 128000, /* ns: after looks that count with so much the pace is judged */
   START_NS = 1 << 25, /* since somebody looks: for so long each look is judged, */
   START_TIMES = 4,    /* and the process earns so many times as much, by the clock on the wall, */
-  START_WORKS = 1 << 20, /* of so long without a look; of longer ones what the thread has worked, if that is more */
+  START_WORKS = 1 << 20, /* ns: of a longer time without a look, as much as the thread has worked of it, or so much */
   MATTERS = 8,     /* what may have been earned matters if it is such a part of what looks cost */
   RARE = 4,        /* looks are rare if so many times as many are earned */
   RARE_NS = JUDGED * RARE * BUDGET_SHARE,
@@ -246,8 +246,8 @@ static int64_t process_pay(int64_t ns) {
   return left;
 }
 
-/* What the start brings beside what heaps earn, since the last look of any: to whose look it is. A thread that waited for a
- * processor has its looks one after the other afterwards, and asks the system then. */
+/* What the start brings beside what heaps earn, since the last look of any: to whose look it is. Who waits for a processor has
+ * no looks meanwhile, so only after a long time without any is the system asked. */
 static uint64_t start_pays(const heap_budget *b, uint64_t now) {
   uint64_t from = load_relaxed(&start_paid), to = min_size(now, load_relaxed(&start_ends));
   if (from >= to || !cas_acq_rel(&start_paid, &from, to))

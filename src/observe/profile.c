@@ -41,7 +41,7 @@ typedef struct estimate {
 static struct {
   profile all;
   profile_site **bins;
-  size_t bin_count;    /* a power of two, at least as many as there are sites if there was memory */
+  size_t bin_count; /* a power of two, at least as many as there are sites if there was memory */
   profile_record *records; /* open addressing; at most half full */
   size_t room;     /* a power of two */
   estimate in_use, requested, slack;
