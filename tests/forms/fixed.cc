@@ -138,16 +138,23 @@ TEST_F(Fixed, OverAHugePage) {
 }
 
 #if EXACT_MEMORY
-TEST_F(Fixed, NoPageFaultAndNoSystemCallAfterCreate) {
+/* Nothing here forks: a page that a child shares faults when it is first written, be it this function's own stack. */
+TEST_F(Fixed, NoPageFaultAfterCreate) {
   for (size_t size : {100ul, 4000ul, 8192ul, 10000ul}) {
     masu_fixed *f = masu_fixed_create(size, 50, 0);
-    void *blocks[50];
-    memset(blocks, 0, sizeof blocks);
+    void *blocks[50] = {};
     long before = page_faults();
     for (void *&p : blocks)
       memset(p = masu_fixed_alloc(f, size), 1, size);
     EXPECT_EQ(page_faults(), before) << size;
-    masu_fixed_reset(f);
+    masu_fixed_destroy(f);
+  }
+}
+
+TEST_F(Fixed, NoSystemCallAfterCreate) {
+  for (size_t size : {100ul, 4000ul, 8192ul, 10000ul}) {
+    masu_fixed *f = masu_fixed_create(size, 50, 0);
+    void *blocks[50];
     EXPECT_TRUE(makes_no_system_call([&] {
       for (void *&p : blocks) {
         p = masu_fixed_alloc(f, size / 2);
