@@ -288,23 +288,24 @@ static NOINLINE bool object_of(code_object *o, uintptr_t address) {
 
 /* ---- Rules ---- */
 
-/* Each has its place by its key; others with the same place replace it. Both words are
- * written and read one by one, without a lock, also by signal handlers: what does not belong
- * together does not give the key. The table doubles when half as many were kept as it has places,
- * again and again the same ones if they replace each other: those that then have another place
- * are made once more. */
-enum { RULES_LEAST = 1 << 9, RULES_MOST = 1 << 14 };
-static SELDOM struct kept_rule {
+/* Each is in one of the places of its set, which is a line of the cache and goes by its key; where all are taken it
+ * replaces another. Both words are written and read one by one, without a lock, also by signal handlers: what does not
+ * belong together does not give the key. The table doubles when half as many were made as it has places. */
+enum { RULES_LEAST = 1 << 9, RULES_MOST = 1 << 14, RULES_SET = 4 };
+typedef struct kept_rule {
   atomic_u64 check; /* check_of its rule and key; never that of nothing, whose key would be 0 */
   atomic_u64 rule;
-} kept_rules[RULES_MOST];
-static atomic_u32 rules_mask; /* the places in use less one; none yet: 0 */
-static atomic_u32 rules_kept;
+} kept_rule;
+static SELDOM __attribute__((aligned(RULES_SET * sizeof(kept_rule)))) kept_rule kept_rules[RULES_MOST];
+static atomic_u32 rules_mask; /* the places in use less a set; none yet: 0 */
+static atomic_u32 rules_made;
 
+/* Its own inverse: of a rule and its check it is the key. */
 static inline uint64_t check_of(uint64_t rule, uint64_t key) { return rule * 0x9e3779b97f4a7c15 ^ key; }
 
-static inline struct kept_rule *rule_place(uint64_t key) {
-  return &kept_rules[key * 0x9e3779b97f4a7c15 >> 40 & load_relaxed(&rules_mask)];
+/* Near addresses, far below the stamp's bits, are to lie apart. */
+static inline kept_rule *rule_set(uint64_t key) {
+  return &kept_rules[(key ^ key >> 32) * 0x9e3779b97f4a7c15 >> 40 & load_relaxed(&rules_mask)];
 }
 
 typedef union rule_word {
@@ -313,22 +314,45 @@ typedef union rule_word {
 } rule_word;
 _Static_assert(sizeof(rule_word) == sizeof(uint64_t), "a rule is one word");
 
+static void put_rule(kept_rule *place, uint64_t check, uint64_t rule) {
+  store_relaxed(&place->rule, rule);
+  store_relaxed(&place->check, check);
+}
+
+/* Rules whose set lies in what was added. Who looks for one meanwhile makes it again. */
+static void rules_move(kept_rule *end) {
+  for (kept_rule *from = kept_rules; from < end; from++) {
+    uint64_t check = load_relaxed(&from->check), rule = load_relaxed(&from->rule);
+    kept_rule *set = rule_set(check_of(rule, check));
+    if (!check || set < end)
+      continue;
+    put_rule(&set[(from - kept_rules) % RULES_SET], check, rule);
+    put_rule(from, 0, 0);
+  }
+}
+
 /* By several threads at once: one of them. Made resident, since else each page would be two faults: a place
  * is read before it is written. */
 static void rules_grow(void) {
-  uint32_t mask = load_relaxed(&rules_mask), begin = mask ? mask + 1 : 0, room = mask ? 2 * begin : RULES_LEAST;
+  uint32_t mask = load_relaxed(&rules_mask), begin = mask ? mask + RULES_SET : 0;
+  uint32_t room = mask ? 2 * begin : RULES_LEAST;
   os_populate(&kept_rules[begin], (room - begin) * sizeof *kept_rules);
-  cas_acq_rel(&rules_mask, &mask, room - 1);
+  if (cas_acq_rel(&rules_mask, &mask, room - RULES_SET))
+    rules_move(&kept_rules[begin]);
 }
 
 static void keep_rule(uint64_t key, uint64_t rule) {
-  uint32_t mask = load_relaxed(&rules_mask);
-  if (UNLIKELY(add_relaxed(&rules_kept, 1) >= mask / 2) && mask < RULES_MOST - 1)
+  uint32_t mask = load_relaxed(&rules_mask), made = add_relaxed(&rules_made, 1);
+  if (UNLIKELY(made >= mask / 2) && mask < RULES_MOST - RULES_SET)
     rules_grow();
-  struct kept_rule *place = rule_place(key);
-  store_relaxed(&place->rule, rule);
-  store_relaxed(&place->check, check_of(rule, key));
+  kept_rule *set = rule_set(key), *place = &set[made % RULES_SET];
+  for (size_t i = 0; i < RULES_SET; i++)
+    if (!load_relaxed(&set[i].check))
+      place = &set[i];
+  put_rule(place, check_of(rule, key), rule);
 }
+
+internal uint32_t stack_rules_made(void) { return load_relaxed(&rules_made); }
 
 static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool exact, uint64_t key) {
   const unwind_object tables = {(const uint8_t *)o->start, (const uint8_t *)o->end, o->header};
@@ -338,29 +362,31 @@ static NOINLINE unwind_rule make_rule(const code_object *o, uintptr_t ip, bool e
   return r.rule;
 }
 
-/* A walk that comes seldom finds none of its places in a cache, one after the other, as each rule says where the
+/* A walk that comes seldom finds none of its sets in a cache, one after the other, as each rule says where the
  * next one is. But most are those of the walk before, whoever's that was, and these are fetched all at once. */
 static struct {
-  atomic_u16 place[STACK_MOST];
+  atomic_u16 set[STACK_MOST];
   atomic_u32 count;
 } last_walk;
 
 /* Writes where something changes: threads that walk the same way share the line. */
-static inline void note_place(size_t number, uint16_t place) {
-  atomic_u16 *last = &last_walk.place[number % STACK_MOST];
-  if (load_relaxed(last) != place)
-    store_relaxed(last, place);
+static inline void note_set(size_t number, uint16_t set) {
+  atomic_u16 *last = &last_walk.set[number % STACK_MOST];
+  if (load_relaxed(last) != set)
+    store_relaxed(last, set);
 }
 
 /* number: of the frame, in its walk. */
 static inline unwind_rule rule_at(const code_object *o, uintptr_t ip, uintptr_t exact, size_t number) {
   uint64_t key = (2 * ip + exact) ^ o->stamp;
-  const struct kept_rule *place = rule_place(key);
-  note_place(number, (uint16_t)(place - kept_rules));
-  rule_word r = {.word = load_relaxed(&place->rule)};
-  if (UNLIKELY(load_relaxed(&place->check) != check_of(r.word, key)))
-    return make_rule(o, ip, exact, key);
-  return r.rule;
+  const kept_rule *set = rule_set(key);
+  note_set(number, (uint16_t)(set - kept_rules));
+  for (size_t i = 0; i < RULES_SET; i++) {
+    rule_word r = {.word = load_relaxed(&set[i].rule)};
+    if (LIKELY(load_relaxed(&set[i].check) == check_of(r.word, key)))
+      return r.rule;
+  }
+  return make_rule(o, ip, exact, key);
 }
 
 /* ---- The walk by rules ---- */
@@ -421,7 +447,7 @@ static bool walk_rule_by_rule(stack_walk *t, uintptr_t exact) {
 static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
   size_t count = load_relaxed(&last_walk.count);
   for (size_t i = 0; i < count; i++)
-    __builtin_prefetch(&kept_rules[load_relaxed(&last_walk.place[i])]);
+    __builtin_prefetch(&kept_rules[load_relaxed(&last_walk.set[i])]);
   bool complete = walk_rule_by_rule(t, exact);
   store_relaxed(&last_walk.count, (uint32_t)min_size(t->ruled, STACK_MOST));
   return complete;

@@ -25,6 +25,8 @@ internal size_t stack_capture(uintptr_t *frames, size_t most);
  * byte, so that it counts as a return address does. For signal handlers: takes no lock,
  * allocates nothing, and where registers or stack are nonsense it ends. */
 internal size_t stack_capture_from(const void *context, uintptr_t *frames, size_t most);
+/* Rules, since the process began. */
+internal uint32_t stack_rules_made(void);
 /* Never 0. */
 internal uint64_t stack_hash(const uintptr_t *frames, size_t count);
 

@@ -141,8 +141,35 @@ static void every_form_of_call(void **unused) {
 
 static void chains_of_calls(void **unused) {
   (void)unused;
+  frames_checked = 0;
   random_chains(1, 4000);
   assert_true(frames_checked > 60000);
+}
+
+static void only_walk(chain *c) {
+  uintptr_t walked[STACK_MOST];
+  ucontext_t here;
+  (void)c;
+  getcontext(&here);
+  frames_checked += stack_capture_from(&here, walked, STACK_MOST);
+}
+
+/* Some replace each other until there is room for more. */
+static void rules_are_kept(void **unused) {
+  uint32_t made[2], before;
+  (void)unused;
+  frames_checked = 0;
+  for (int pass = 0; pass < 2; pass++) {
+    before = stack_rules_made();
+    for (unsigned i = 0; i < 4000; i++) {
+      chain c = {.random = i, .left = 40, .end = only_walk};
+      chain_next(&c);
+    }
+    made[pass] = stack_rules_made() - before;
+  }
+  assert_true(frames_checked > 300000);
+  assert_in_range(made[0], 50, 1500);
+  assert_in_range(made[1], 0, 500);
 }
 
 static void *chains_in_thread(void *seed) {
@@ -570,6 +597,7 @@ int main(int count, char **arguments) {
   (void)count;
   os_process_start(arguments, environ);
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rules_are_kept),
       cmocka_unit_test(every_form_of_call),
       cmocka_unit_test(chains_of_calls),
       cmocka_unit_test(chains_in_threads),
