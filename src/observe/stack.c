@@ -76,7 +76,8 @@ typedef struct stack_walk {
   size_t ruled;        /* frames that a rule was looked for */
   stack_registers at;  /* the last frame */
   code_object object;  /* that its code is in, or an earlier one's */
-  uintptr_t low, high; /* the thread's own stack, or nothing */
+  uintptr_t low, high; /* where words may begin that are read as they are */
+  uintptr_t grows_to;  /* up to where more of the same may be found; 0: nowhere */
   uint8_t *copy;       /* of COPY_MOST bytes: what was copied last */
   size_t copy_size;
   uintptr_t copy_of;
@@ -95,21 +96,50 @@ static bool add_frame(stack_walk *t, uintptr_t ip) {
 
 /* A thread's own stack is read as it is, from the stack pointer upwards. That it is there was
  * asked of the system once, from the top down, as far as walks have started: it is not unmapped
- * while the thread lives. Each walk asks for one page, then for twice as many each time, for
- * some threads leave a large part untouched (Ruby's a MiB). All else may be anything (stacks of
- * coroutines and of signal handlers, what a wrong frame pointer says), and is copied by the
- * system, which finds out. */
+ * while the thread lives. Each walk asks for one page, then for twice as many each time. All else
+ * may be anything (stacks of coroutines and of signal handlers, what a wrong frame pointer says),
+ * and is copied by the system, which finds out.
+ *
+ * Some threads leave a large part of their stack untouched (Ruby's a MiB), of which each page
+ * takes half a microsecond where it is asked for. So where many are not known, a walk asks for
+ * those that it starts in, and for itself only, and copies the others, until more was copied than
+ * it would take to ask for all. The same helps on a coroutine's stack. */
 
-enum { ASKED_MOST = 512 }; /* pages, at once */
+enum {
+  ASKED_MOST = 512,     /* pages, at once */
+  ASKED_FIRST = 16,     /* so many may be not known before any copy was made, */
+  ASKED_FOR_A_COPY = 4, /* and so many more for each; */
+  COPIES_FOR_AN_END = 64, /* as many count if they did not lead to the end of the stack */
+  NEAR_START = 16,      /* pages: so far from where a walk starts they are asked for by themselves */
+};
 #define OWN_STACK_FAR (64 * MIB) /* so far below what is known it is no longer the same stack */
 
-static __thread uint32_t stack_pages; /* known, from the top down */
+static __thread uint32_t stack_pages;  /* known, from the top down */
+static __thread uint32_t stack_copies; /* that walks of this thread have made */
+
+static bool is_own_stack(const stack_walk *t) { return t->low && !t->grows_to; }
+
+/* Words that begin before the last bytes of what is known lie in it. */
+static void read_as_is(stack_walk *t, uintptr_t from, uintptr_t to) {
+  t->low = from;
+  t->high = to - (sizeof(uintptr_t) - 1);
+}
+
+/* May be another stack than the thread's: it is there as long as the thread runs on it. */
+static void start_anywhere(stack_walk *t) {
+  uintptr_t start = t->at.sp & ~(os_page() - 1);
+  read_as_is(t, t->at.sp, start);
+  t->grows_to = start + NEAR_START * os_page();
+}
 
 static void find_own_stack(stack_walk *t) {
   uintptr_t page = os_page(), top = os_thread_stack(), sp = t->at.sp;
   uint32_t pages = stack_pages;
   uintptr_t low = (top & ~(page - 1)) - pages * page;
-  for (size_t n = 1; sp < low && low - sp < OWN_STACK_FAR; n *= 2) {
+  if (sp >= top || low - min_size(low, sp) >= OWN_STACK_FAR)
+    return;
+  size_t may_ask = ASKED_FIRST + (size_t)ASKED_FOR_A_COPY * stack_copies;
+  for (size_t n = 1; sp < low && (low - sp) / page <= may_ask; n *= 2) {
     size_t asked = min_size(n, ROUND_UP(low - sp, page) / page);
     if (n > ASKED_MOST || !os_are_readable((void *)(low - asked * page), asked))
       break;
@@ -118,22 +148,39 @@ static void find_own_stack(stack_walk *t) {
   }
   if (pages > stack_pages) /* a signal handler may have been here; both are right */
     stack_pages = pages;
-  if (sp >= low && sp < top) {
-    t->low = sp;
-    t->high = top;
-  }
+  if (sp >= low)
+    read_as_is(t, sp, top);
+  else
+    start_anywhere(t);
+}
+
+static bool grow_until(stack_walk *t, uintptr_t at) {
+  uintptr_t end = t->high + (sizeof(uintptr_t) - 1);
+  while (at >= t->high && end < t->grows_to && os_are_readable((void *)end, 1))
+    read_as_is(t, t->low, end += os_page());
+  return at < t->high;
 }
 
 /* May be anywhere. */
 typedef uintptr_t __attribute__((may_alias, aligned(1))) stack_word;
 
+/* Not only of functions that sanitizers know. */
+__attribute__((no_sanitize("address", "thread"))) static inline uintptr_t read_own(uintptr_t at) {
+  return *(const stack_word *)at;
+}
+
 static NOINLINE bool read_elsewhere(stack_walk *t, uintptr_t at, uintptr_t *word) {
+  if (at >= t->low && at < t->grows_to && grow_until(t, at)) {
+    *word = read_own(at);
+    return true;
+  }
   size_t skipped = at - t->copy_of;
   if (at < t->copy_of || skipped > COPY_MOST || skipped + sizeof *word > t->copy_size) {
     size_t page_left = os_page() - at % os_page();
     t->copy_of = at;
     t->copy_size = page_left < sizeof *word ? sizeof *word : min_size(COPY_MOST, page_left);
     skipped = 0;
+    stack_copies++;
     if (!os_read_memory((void *)at, t->copy, t->copy_size)) {
       t->copy_size = 0;
       return false;
@@ -141,11 +188,6 @@ static NOINLINE bool read_elsewhere(stack_walk *t, uintptr_t at, uintptr_t *word
   }
   *word = *(const stack_word *)(t->copy + skipped);
   return true;
-}
-
-/* Not only of functions that sanitizers know. */
-__attribute__((no_sanitize("address", "thread"))) static inline uintptr_t read_own(uintptr_t at) {
-  return *(const stack_word *)at;
 }
 
 static inline bool read_word(stack_walk *t, uintptr_t at, uintptr_t *word) {
@@ -438,7 +480,7 @@ static bool walk_rule_by_rule(stack_walk *t, uintptr_t exact) {
     if (UNLIKELY(rule.kind <= UNWIND_END))
       return rule.kind == UNWIND_END;
     if (!to_caller(t, rule, &at))
-      return t->low != 0;
+      return is_own_stack(t);
     exact = rule.kind == UNWIND_SIGNAL;
   }
   return true;
@@ -449,6 +491,8 @@ static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
   for (size_t i = 0; i < count; i++)
     __builtin_prefetch(&kept_rules[load_relaxed(&last_walk.set[i])]);
   bool complete = walk_rule_by_rule(t, exact);
+  if (!complete)
+    stack_copies += COPIES_FOR_AN_END;
   store_relaxed(&last_walk.count, (uint32_t)min_size(t->ruled, STACK_MOST));
   return complete;
 }
@@ -465,7 +509,7 @@ static _Unwind_Reason_Code see_frame(struct _Unwind_Context *context, void *any)
 
 /* It reads memory as it is, wherever the tables lead. On the thread's own stack they end; other stacks
  * may have nothing behind them, so there it walks only if nothing can be copied, in some sandboxes. */
-static bool is_for_runtime(const stack_walk *t) { return t->low != 0 || !os_reads_memory(); }
+static bool is_for_runtime(const stack_walk *t) { return is_own_stack(t) || !os_reads_memory(); }
 
 static NOINLINE void walk_by_runtime(stack_walk *t) {
   struct dl_find_object found;

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <ucontext.h>
 #include <unwind.h>
 
@@ -221,31 +222,66 @@ static long count_copies(long number, const long *arguments) {
 }
 
 /* As Ruby's threads have it: their first MiB is for what comes later. */
-static NOINLINE void *below_an_untouched_part(void *unused) {
+static NOINLINE void *below_an_untouched_part(void (*body)(void)) {
   char *part = __builtin_alloca(3 * MIB);
   __asm__ volatile("" : : "r"(part) : "memory");
-  for (int i = 0; i < 2; i++)
+  body();
+  __asm__ volatile("" : : "r"(part) : "memory");
+  return NULL;
+}
+
+static void *run_below_an_untouched_part(void *body) { return below_an_untouched_part((void (*)(void))body); }
+
+static long page_faults(void) {
+  struct rusage usage;
+  REQUIRE(getrusage(RUSAGE_THREAD, &usage) == 0);
+  return usage.ru_minflt;
+}
+
+/* Few walks don't ask for its 768 pages, many do. */
+static void walk_seldom_and_often(void) {
+  uintptr_t walked[STACK_MOST];
+  long before = page_faults();
+  for (int i = 0; i < 3; i++)
     check_both(NULL);
+  long after = page_faults();
+  REQUIRE(after - before < 400);
+  for (int i = 0; i < 400; i++)
+    stack_capture(walked, STACK_MOST);
+  REQUIRE(page_faults() - after > 600);
+  check_both(NULL);
+}
+
+/* After walks that came to no end all of it is known, and read without a call. */
+static void walk_until_it_is_known(void) {
+  uintptr_t walked[STACK_MOST];
+  check_walk(NULL);
+  for (int i = 0; i < 5; i++)
+    stack_capture(walked, STACK_MOST);
+  check_both(NULL);
   store_relaxed(&copies, 0);
   recurse(300, 10);
   REQUIRE(load_relaxed(&copies) == 0);
-  return unused;
 }
 
-static void walk_below_an_untouched_part(void) {
+static void run_below(void (*body)(void)) {
   pthread_t thread;
-  trap_calls(SYS_process_vm_readv, SYS_process_vm_readv, count_copies);
-  REQUIRE(!os_reads_memory() && load_relaxed(&copies) == 1);
-  REQUIRE(pthread_create(&thread, NULL, below_an_untouched_part, NULL) == 0);
+  REQUIRE(pthread_create(&thread, NULL, run_below_an_untouched_part, (void *)body) == 0);
   pthread_join(thread, NULL);
 }
 
-/* After two walks all of it is known, and read without a call. */
+static void walk_below_without_copies(void) {
+  trap_calls(SYS_process_vm_readv, SYS_process_vm_readv, count_copies);
+  REQUIRE(!os_reads_memory() && load_relaxed(&copies) == 1);
+  run_below(walk_until_it_is_known);
+}
+
 static void a_part_that_nobody_touched(void **unused) {
   (void)unused;
   if (SANITIZED)
     skip();
-  in_child(walk_below_an_untouched_part);
+  run_below(walk_seldom_and_often);
+  in_child(walk_below_without_copies);
 }
 
 /* ---- Stacks of the program's own ---- */
@@ -332,12 +368,32 @@ static void walk_to_the_end(void) {
   stack_capture(walked, STACK_MOST);
 }
 
-static void walk_on_guarded_stacks(void) {
-  const size_t size = 64 * KIB;
-  char *memory = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(memory != MAP_FAILED && mprotect(memory + size, size, PROT_NONE) == 0);
-  call_below(memory + size, just_called, walk_to_the_end);
-  call_below(memory + size, called_by_rbx, walk_to_the_end);
+/* A stack of 64 KiB, as much that nobody may read, and room for the stack of a thread. */
+enum { GUARDED = 64 * KIB, THREADS = 2 * MIB };
+static char *map_guarded(void) {
+  char *memory = mmap(NULL, 2 * GUARDED + THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED && mprotect(memory + GUARDED, GUARDED, PROT_NONE) == 0);
+  return memory;
+}
+
+static void *walk_on_guarded_stacks(void *memory) {
+  char *end = (char *)memory + GUARDED;
+  call_below(end, just_called, walk_to_the_end);
+  call_below(end, called_by_rbx, walk_to_the_end);
+  return NULL;
+}
+
+static void on_guarded_stacks(void) { walk_on_guarded_stacks(map_guarded()); }
+
+/* Of a thread whose own is near, above. */
+static void on_guarded_stacks_in_thread(void) {
+  char *memory = map_guarded();
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, memory + 2 * GUARDED, THREADS);
+  REQUIRE(pthread_create(&thread, &attributes, walk_on_guarded_stacks, memory) == 0);
+  pthread_join(thread, NULL);
 }
 
 /* Coroutine libraries put a page that nobody may read between two stacks, and enter them in ways
@@ -346,7 +402,8 @@ static void nothing_behind_the_stack(void **unused) {
   (void)unused;
   if (SANITIZED)
     skip();
-  in_child(walk_on_guarded_stacks);
+  in_child(on_guarded_stacks);
+  in_child(on_guarded_stacks_in_thread);
 }
 
 /* A stack that the program gave a thread, at its very end. */
