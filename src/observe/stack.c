@@ -102,20 +102,20 @@ static bool add_frame(stack_walk *t, uintptr_t ip) {
  *
  * Some threads leave a large part of their stack untouched (Ruby's a MiB), of which each page
  * takes half a microsecond where it is asked for. So where many are not known, a walk asks for
- * those that it starts in, and for itself only, and copies the others, until more was copied than
- * it would take to ask for all. The same helps on a coroutine's stack. */
+ * those near its start, for itself only, and copies the others, until copies took as long as to
+ * ask for all would. A coroutine's stack, of which nothing becomes known, is read likewise. */
 
 enum {
-  ASKED_MOST = 512,     /* pages, at once */
-  ASKED_FIRST = 16,     /* so many may be not known before any copy was made, */
-  ASKED_FOR_A_COPY = 4, /* and so many more for each; */
-  COPIES_FOR_AN_END = 64, /* as many count if they did not lead to the end of the stack */
-  NEAR_START = 16,      /* pages: so far from where a walk starts they are asked for by themselves */
+  ASKED_MOST = 512,       /* pages, at once */
+  ASKED_FIRST = 16,       /* so many are asked for before any copy was made, */
+  ASKED_FOR_A_COPY = 4,   /* and so many more for each; */
+  COPIES_FOR_AN_END = 64, /* a walk that came to no end counts as so many */
+  NEAR_START = 16,        /* pages: so far from its start a walk asks for itself only */
 };
 #define OWN_STACK_FAR (64 * MIB) /* so far below what is known it is no longer the same stack */
 
 static __thread uint32_t stack_pages;  /* known, from the top down */
-static __thread uint32_t stack_copies; /* that walks of this thread have made */
+static __thread uint32_t stack_copies; /* that this thread's walks have made */
 
 static bool is_own_stack(const stack_walk *t) { return t->low && !t->grows_to; }
 
