@@ -114,8 +114,17 @@ enum {
 };
 #define OWN_STACK_FAR (64 * MIB) /* so far below what is known it is no longer the same stack */
 
-static __thread uint32_t stack_pages;  /* known, from the top down */
-static __thread uint32_t stack_copies; /* that this thread's walks have made */
+/* In one word: of static TLS a library that is loaded late gets little. A signal handler may be here meanwhile: what
+ * is known then stays true, if it is less. */
+enum { PAGES_BITS = 20, COPIES_BITS = 12 };
+static __thread struct {
+  uint32_t pages : PAGES_BITS;   /* known, from the top down */
+  uint32_t copies : COPIES_BITS; /* that this thread's walks have made; so many at most */
+} own_stack;
+
+static void note_copies(uint32_t more) {
+  own_stack.copies = (uint32_t)min_size(own_stack.copies + more, (1 << COPIES_BITS) - 1) & ((1 << COPIES_BITS) - 1);
+}
 
 static bool is_own_stack(const stack_walk *t) { return t->low && !t->grows_to; }
 
@@ -134,11 +143,11 @@ static void start_anywhere(stack_walk *t) {
 
 static void find_own_stack(stack_walk *t) {
   uintptr_t page = os_page(), top = os_thread_stack(), sp = t->at.sp;
-  uint32_t pages = stack_pages;
+  size_t pages = own_stack.pages;
   uintptr_t low = (top & ~(page - 1)) - pages * page;
   if (sp >= top || low - min_size(low, sp) >= OWN_STACK_FAR)
     return;
-  size_t may_ask = ASKED_FIRST + (size_t)ASKED_FOR_A_COPY * stack_copies;
+  size_t may_ask = ASKED_FIRST + (size_t)ASKED_FOR_A_COPY * own_stack.copies;
   for (size_t n = 1; sp < low && (low - sp) / page <= may_ask; n *= 2) {
     size_t asked = min_size(n, ROUND_UP(low - sp, page) / page);
     if (n > ASKED_MOST || !os_are_readable((void *)(low - asked * page), asked))
@@ -146,8 +155,8 @@ static void find_own_stack(stack_walk *t) {
     low -= asked * page;
     pages += asked;
   }
-  if (pages > stack_pages) /* a signal handler may have been here; both are right */
-    stack_pages = pages;
+  if (pages > own_stack.pages && pages < 1 << PAGES_BITS)
+    own_stack.pages = (uint32_t)pages & ((1 << PAGES_BITS) - 1);
   if (sp >= low)
     read_as_is(t, sp, top);
   else
@@ -180,7 +189,7 @@ static NOINLINE bool read_elsewhere(stack_walk *t, uintptr_t at, uintptr_t *word
     t->copy_of = at;
     t->copy_size = page_left < sizeof *word ? sizeof *word : min_size(COPY_MOST, page_left);
     skipped = 0;
-    stack_copies++;
+    note_copies(1);
     if (!os_read_memory((void *)at, t->copy, t->copy_size)) {
       t->copy_size = 0;
       return false;
@@ -492,7 +501,7 @@ static bool walk_by_rules(stack_walk *t, uintptr_t exact) {
     __builtin_prefetch(&kept_rules[load_relaxed(&last_walk.set[i])]);
   bool complete = walk_rule_by_rule(t, exact);
   if (!complete)
-    stack_copies += COPIES_FOR_AN_END;
+    note_copies(COPIES_FOR_AN_END);
   store_relaxed(&last_walk.count, (uint32_t)min_size(t->ruled, STACK_MOST));
   return complete;
 }
