@@ -222,15 +222,13 @@ static long count_copies(long number, const long *arguments) {
 }
 
 /* As Ruby's threads have it: their first MiB is for what comes later. */
-static NOINLINE void *below_an_untouched_part(void (*body)(void)) {
+static NOINLINE void *below_an_untouched_part(void *body) {
   char *part = __builtin_alloca(3 * MIB);
   __asm__ volatile("" : : "r"(part) : "memory");
-  body();
+  ((void (*)(void))body)();
   __asm__ volatile("" : : "r"(part) : "memory");
   return NULL;
 }
-
-static void *run_below_an_untouched_part(void *body) { return below_an_untouched_part((void (*)(void))body); }
 
 static long page_faults(void) {
   struct rusage usage;
@@ -266,7 +264,7 @@ static void walk_until_it_is_known(void) {
 
 static void run_below(void (*body)(void)) {
   pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, run_below_an_untouched_part, (void *)body) == 0);
+  REQUIRE(pthread_create(&thread, NULL, below_an_untouched_part, (void *)body) == 0);
   pthread_join(thread, NULL);
 }
 
