@@ -37,13 +37,20 @@ static ALWAYS_INLINE void *malloc_fast(size_t size) {
  * for a watched one. */
 static ALWAYS_INLINE void free_own(void *p, map_entry e, heap_hot *hot) {
   slab *s = map_entry_descriptor(e);
-  block *b = p;
+  block *b = p, *rest = s->free;
   if (CHECKED)
     checked_give(slab_stood_for(s), p);
-  b->next = s->free;
+  b->next = rest;
   s->free = b;
-  if (UNLIKELY(count_down_release(&s->need)))
-    free_event(b, s, hot);
+  if (LIKELY(!count_down_release(&s->need)))
+    return;
+  block **hand = UNLIKELY(thread_busy) ? NULL : heap_hand_to_back((heap *)hot, s);
+  if (UNLIKELY(!hand))
+    free_event(b, s);
+  else if (UNLIKELY(rest != NULL))
+    free_back_some(b, s, hand);
+  else if (UNLIKELY(!heap_hand_back_one(hand, s, b)))
+    free_event(b, s);
 }
 
 static ALWAYS_INLINE void free_fast(void *p) {

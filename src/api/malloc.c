@@ -161,7 +161,7 @@ static NOINLINE void *malloc_large_slow(size_t size) {
   size_t dirty;
   return take_large_slow(size, 1, &dirty);
 }
-static NOINLINE void *malloc_large(size_t size) {
+static NOINLINE HOT void *malloc_large(size_t size) {
   void *p = take_large_ready(size);
   return LIKELY(p != NULL) ? p : malloc_large_slow(size);
 }
@@ -266,10 +266,10 @@ static NOINLINE void free_large_slow(slab *s) {
 }
 
 /* Without a stack frame where it can wait in front. Those of named heaps are nobody's there. */
-static NOINLINE void free_large(slab *s, const void *p) {
+static NOINLINE HOT void free_large(slab *s, const void *p) {
   heap_hot *hot = thread_hot;
   bool kept = false;
-  if (LIKELY(!thread_busy && front_is_claimed(hot, s) && !sampled_large_is(s))) {
+  if (LIKELY(front_is_claimed(hot, s) & !(thread_busy | s->waiting))) {
     thread_touch((heap *)hot);
     kept = front_give_ready((heap *)hot, s, p);
     thread_touched_so_far((heap *)hot);
@@ -282,7 +282,7 @@ static NOINLINE void free_large(slab *s, const void *p) {
   thread_free_deferred();
 }
 
-static NOINLINE void free_otherwise(map_entry e, void *p) {
+static NOINLINE HOT void free_otherwise(map_entry e, void *p) {
   if (!p)
     return;
   if (UNLIKELY(e == MAP_NONE)) {
@@ -338,7 +338,7 @@ static NOINLINE void free_watched(block *b, slab *instead) {
   }
 }
 
-static NOINLINE void free_event_apart(block *b, slab *s) {
+internal NOINLINE void free_event(block *b, slab *s) {
   if (UNLIKELY(slab_is_stand_in(s))) {
     free_watched(b, s);
     return;
@@ -354,9 +354,9 @@ static NOINLINE void free_event_apart(block *b, slab *s) {
   thread_leave(h);
 }
 
-internal NOINLINE HOT void free_event(block *b, slab *s, heap_hot *hot) {
-  if (UNLIKELY(thread_busy) || !heap_hand_back((heap *)hot, s, b))
-    free_event_apart(b, s);
+internal NOINLINE HOT void free_back_some(block *b, slab *s, block **hand) {
+  if (!heap_hand_back_some(hand, s, b))
+    free_event(b, s);
 }
 
 /* ---- malloc, calloc, free ---- */

@@ -20,8 +20,10 @@ internal void *malloc_aligned_dirty(size_t align, size_t size, size_t *dirty);
 internal void free_slow(void *p, map_entry e);
 /* Inside a slow path: a block of any slab; h is the thread's heap, or NULL. */
 internal void free_entered(heap *h, void *p);
-/* The countdown of an own slab has reached 0 with b; hot: whose it is. What the fast path has in registers is not read again. */
-internal void free_event(block *b, slab *s, heap_hot *hot);
+/* The countdown of an own slab has reached 0 with b, and the short cut is none. free_back_some: it may be one, to this hand,
+ * with others of the slab. */
+internal void free_event(block *b, slab *s);
+internal void free_back_some(block *b, slab *s, block **hand);
 /* The same in a signal handler inside masu, of any slab whose blocks the thread frees itself: undoes the free, and does it later. */
 internal void free_event_nested(block *b, slab *s);
 

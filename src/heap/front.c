@@ -18,7 +18,7 @@ internal NOINLINE bool front_give(heap *h, slab *s) {
     return false;
   uint64_t interval = budget_covers_large(h, bytes) ? 0 : budget_due_later(h, bytes);
   h->front_due[slices % FRONT_COUNT] = interval;
-  front_put(h, s->start, slices, interval ? FRONT_DUE : 0);
+  front_put(h, (uintptr_t)s->start | slices | (interval ? FRONT_DUE : 0));
   bell_ring();
   return true;
 }

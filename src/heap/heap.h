@@ -81,6 +81,7 @@ typedef struct heap {
   map_tag taker;    /* is_sampled, but of no named heap: stands in the entries of its slabs, see sampled.h; else TAG_NONE */
   bool refused;     /* the last refill met the hard limit of the account */
   block **hand_guess;    /* the hand that blocks went back to last */
+  uint64_t front_guess;  /* the entry that was put in front last */
   uint32_t front_given;  /* less hot.front_taken: slices in front, at most */
   atomic_u32 slow_paths; /* so far */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
@@ -190,7 +191,7 @@ static ALWAYS_INLINE bool heap_program_is_large(void) {
 
 /* Is s, which may be on no list, the only open slab of its class? Then both its neighbours are the list's head. */
 static ALWAYS_INLINE bool heap_slab_is_alone(const slab *s) {
-  return s->avail.next == s->avail.prev && !list_empty(&s->avail);
+  return (s->avail.next == s->avail.prev) & !list_empty(&s->avail);
 }
 /* Takes the hand off, out of reach of a signal handler's malloc: that finds none and keeps off. */
 static inline block *heap_hand_off(heap *h, unsigned size_class) {
@@ -217,11 +218,12 @@ static ALWAYS_INLINE block **heap_hand_guessed(heap *h, block **hand) {
  * by its plain address. */
 static ALWAYS_INLINE block **heap_hand_to_back(heap *h, const slab *s) {
   block **hand = heap_hand_guessed(h, heap_hand_at(&h->hot, s->size_class * sizeof *hand));
-  return !*hand && !load_relaxed(&s->reserve) && heap_slab_is_alone(s) ? hand : NULL;
+  uintptr_t otherwise = (uintptr_t)*hand | load_relaxed(&s->reserve) | !heap_slab_is_alone(s); /* one jump for all of them */
+  return UNLIKELY(otherwise) ? NULL : hand;
 }
 /* How many of several; 0: not now. */
 static inline uint32_t heap_hand_back_count(const slab *s) {
-  if (load_relaxed(&s->purged))
+  if (UNLIKELY(load_relaxed(&s->purged)))
     return 1;
   if (LIKELY(s->threaded * s->block_size <= HAND_BACK_BYTES))
     return s->threaded;
@@ -234,28 +236,32 @@ static ALWAYS_INLINE void heap_hand_back_so_many(block **hand, slab *s, block *b
   compiler_fence();
   *hand = b;
 }
-static inline bool heap_hand_back_some(block **hand, slab *s, block *b, uint32_t count) {
-  block *rest = count == 1 ? b->next : NULL;
-  if (!count || !heap_charge(hand, count))
+static inline bool heap_hand_back_some(block **hand, slab *s, block *b) {
+  uint32_t count = heap_hand_back_count(s);
+  block *rest = NULL;
+  if (UNLIKELY(!count) || !heap_charge(hand, count))
     return false;
-  if (count == 1)
+  if (UNLIKELY(count == 1)) {
+    rest = b->next;
     b->next = NULL;
+  }
   heap_hand_back_so_many(hand, s, b, rest, count);
   return true;
 }
-/* b: the block that was freed, the first of the slab's list. False: not now, or a block may have to be looked at. A
- * block that is the only one is told apart: what is then written does not depend on what was just read, for which the
+/* The block that is the only one, told apart: what is then written does not depend on what was just read, for which the
  * next call would have to wait. */
-static ALWAYS_INLINE bool heap_hand_back(heap *h, slab *s, block *b) {
-  block **hand = heap_hand_to_back(h, s);
-  if (!hand)
-    return false;
-  if (b->next)
-    return heap_hand_back_some(hand, s, b, heap_hand_back_count(s));
+static ALWAYS_INLINE bool heap_hand_back_one(block **hand, slab *s, block *b) {
   if (!heap_charge(hand, 1))
     return false;
   heap_hand_back_so_many(hand, s, b, NULL, 1);
   return true;
+}
+/* b: the block that was freed, the first of the slab's list. False: not now, or a block may have to be looked at. */
+static inline bool heap_hand_back(heap *h, slab *s, block *b) {
+  block **hand = heap_hand_to_back(h, s);
+  if (!hand)
+    return false;
+  return b->next ? heap_hand_back_some(hand, s, b) : heap_hand_back_one(hand, s, b);
 }
 /* After that was false: asks. True: it went back after all, or a slab of larger blocks stays as it would with them in the
  * hand, so that other classes find it. */

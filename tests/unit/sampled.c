@@ -137,7 +137,7 @@ static void a_handler_frees_another_of_the_slab(void **state) {
     assert_true(count_down_release(&instead->need));
     masu_free(third);
     assert_int_equal(freed, before + 1);
-    free_event(first, instead, thread_hot);
+    free_event(first, instead);
     assert_int_equal(freed, before + 3);
     assert_ready_for_events(s);
   }

@@ -86,13 +86,13 @@ def hit_paths(code):
 
 
 def lengths(library: Path) -> dict[str, int]:
-    """Instructions on the longest hit path of malloc and free, ret included; none where there is no such path, or
+    """Instructions on the shortest hit path of malloc and free, which is the usual one, ret included; none where there is no such path, or
     nothing to disassemble with."""
     if not shutil.which("objdump") or not shutil.which("readelf"):
         return {}
     table = symbol_table(library)
     found = {name: hit_paths(disassemble(library, *table[name]))[0] for name in ("malloc", "free") if name in table}
-    return {name: len(max(paths, key=len)) for name, paths in found.items() if paths}
+    return {name: len(min(paths, key=len)) for name, paths in found.items() if paths}
 
 
 def _said(*command: str | Path) -> str:
