@@ -45,11 +45,9 @@ static ALWAYS_INLINE void free_own(void *p, map_entry e, heap_hot *hot) {
   if (LIKELY(!count_down_release(&s->need)))
     return;
   block **hand = UNLIKELY(thread_busy) ? NULL : heap_hand_to_back((heap *)hot, s);
-  if (UNLIKELY(!hand))
-    free_event(b, s);
-  else if (UNLIKELY(rest != NULL))
+  if (UNLIKELY(hand && rest))
     free_back_some(b, s, hand);
-  else if (UNLIKELY(!heap_hand_back_one(hand, s, b)))
+  else if (UNLIKELY(!hand || !heap_hand_back_one(hand, s, b)))
     free_event(b, s);
 }
 

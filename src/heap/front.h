@@ -55,14 +55,6 @@ static ALWAYS_INLINE bool front_has_place(const heap *h, size_t slices) {
   return !load_relaxed(&h->hot.front[slices % FRONT_COUNT]) &&
          h->front_given + (uint32_t)slices - h->hot.front_taken <= FRONT_SLICES;
 }
-/* The same entry, by a value that the processor has sooner: it guesses that the same block goes back as the last time, and
- * looks afterwards. Else the place where it is put, which the next malloc reads, would not be known before the block's slices
- * were, and these its place in the page map and its descriptor (as heap_hand_guessed). */
-static ALWAYS_INLINE uint64_t front_guessed(heap *h, uint64_t entry) {
-  uint64_t guess = h->front_guess, same = guess;
-  __asm__("" : "+r"(same)); /* or the compiler takes the one that it compares with */
-  return LIKELY(guess == entry) ? same : (h->front_guess = entry);
-}
 static ALWAYS_INLINE void front_put(heap *h, uint64_t entry) {
   size_t slices = front_entry_slices(entry);
   h->front_given += (uint32_t)slices;
@@ -71,8 +63,8 @@ static ALWAYS_INLINE void front_put(heap *h, uint64_t entry) {
 /* Keeps a freed large block that was taken for h; false: there is no place for it, or the budget has to be asked. The
  * bell is to be rung afterwards. p: in its first slice. */
 static ALWAYS_INLINE bool front_give_ready(heap *h, const slab *s, const void *p) {
-  uint64_t start = (uintptr_t)front_entry_start((uintptr_t)p);
-  uint64_t entry = front_guessed(h, start | load_relaxed(&s->slices));
+  uintptr_t start = (uintptr_t)front_entry_start((uintptr_t)p);
+  uint64_t entry = heap_guessed(&h->front_guess, start | load_relaxed(&s->slices));
   size_t slices = front_entry_slices(entry);
   if (UNLIKELY(!front_has_place(h, slices) || !budget_covers_large(h, slices * SLICE_SIZE)))
     return false;

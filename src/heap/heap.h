@@ -80,8 +80,8 @@ typedef struct heap {
   bool is_sampled;  /* of blocks that an observer looks at; no thread's: under LOCK_SAMPLES */
   map_tag taker;    /* is_sampled, but of no named heap: stands in the entries of its slabs, see sampled.h; else TAG_NONE */
   bool refused;     /* the last refill met the hard limit of the account */
-  block **hand_guess;    /* the hand that blocks went back to last */
-  uint64_t front_guess;  /* the entry that was put in front last */
+  uintptr_t hand_guess;  /* the hand that blocks went back to last */
+  uintptr_t front_guess; /* the entry that was put in front last */
   uint32_t front_given;  /* less hot.front_taken: slices in front, at most */
   atomic_u32 slow_paths; /* so far */
   uint64_t tidied;  /* ms, when upkeep last looked at the clock's demands */
@@ -202,13 +202,13 @@ static inline block *heap_hand_off(heap *h, unsigned size_class) {
 /* Bytes between two looks at allocations on average; 0: nobody looks. See budget.h. */
 internal_data atomic_u64 budget_interval;
 
-/* The same hand, by an address that the processor has sooner: it guesses that blocks go back to the same one as the
- * last time, and looks afterwards. Else the next block that is taken from there would wait until this one's place in the
- * page map, its slab and its class were read, one after the other (docs/decisions/0006). */
-static ALWAYS_INLINE block **heap_hand_guessed(heap *h, block **hand) {
-  block **guess = h->hand_guess, **same = guess;
+/* The same value, which the processor has sooner: it guesses that this is what it was the last time, and looks
+ * afterwards. For what the next call reads a block from, which else would wait until this one's place in the page map, its
+ * descriptor and what stands there were read, one after the other (docs/decisions/0006). */
+static ALWAYS_INLINE uintptr_t heap_guessed(uintptr_t *last, uintptr_t value) {
+  uintptr_t guess = *last, same = guess;
   __asm__("" : "+r"(same)); /* or the compiler takes the one that it compares with */
-  return LIKELY(guess == hand) ? same : (h->hand_guess = hand);
+  return LIKELY(guess == value) ? same : (*last = value);
 }
 
 /* The event's short cut: the class's only open slab is empty and the hand as well, so
@@ -217,7 +217,8 @@ static ALWAYS_INLINE block **heap_hand_guessed(heap *h, block **hand) {
  * ones within one block. Nothing is out, so no sender is about. NULL: not now; else the hand,
  * by its plain address. */
 static ALWAYS_INLINE block **heap_hand_to_back(heap *h, const slab *s) {
-  block **hand = heap_hand_guessed(h, heap_hand_at(&h->hot, s->size_class * sizeof *hand));
+  block **at = heap_hand_at(&h->hot, s->size_class * sizeof *at);
+  block **hand = (block **)heap_guessed(&h->hand_guess, (uintptr_t)at);
   uintptr_t otherwise = (uintptr_t)*hand | load_relaxed(&s->reserve) | !heap_slab_is_alone(s); /* one jump for all of them */
   return UNLIKELY(otherwise) ? NULL : hand;
 }
