@@ -5,12 +5,12 @@
 Every measurement is a fresh process; the contenders take turns in random order within each round. Time, CPU time and
 peak memory are compared with the same allocator (tools: the system's) without an observer, in pairs of the same round.
 What samples runs a long input five times, programs of one thread on one processor. What of it has a limit then runs
-together with what it is compared with, all at once on one processor, of which they take turns, until the intervals are
-a quarter as wide as what the limits leave, or there is no more time (of the cases those have more whose intervals are
-wide); their CPU time is compared, of the benchmark's shortest cases that of what they time. The recorder runs fifteen
-times an input of seconds; what else looks at every allocation a short one, three times. A program that finds or prints
-something wrong under an observer, or an observer that was not on, counts as missing. Last, each names the functions of
-one program that keep most, and of redis-server.
+together with what it is compared with, all at once on one processor, of which they take turns (`larson` one after the
+other on all processors), until the intervals are a quarter as wide as what the limits leave, or there is no more time (of
+the cases those have more whose intervals are wide); their CPU time is compared, of the benchmark's shortest cases that of
+what they time. The recorder runs fifteen times an input of seconds; what else looks at every allocation a short one, three
+times. A program that finds or prints something wrong under an observer, or an observer that was not on, counts as missing.
+Last, each names the functions of one program that keep most, and of redis-server.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Runner:
                 most = self.plan.most_seconds
             if not judged or (number and passed >= most):
                 break
-            tell(f"{program.name}: all at once, round {number + 1}", 0.3 + 0.7 * min(passed / most, 0.99))
+            tell(f"{program.name}: together, round {number + 1}", 0.3 + 0.7 * min(passed / most, 0.99))
             self._together(program, judged, result)
             judged = _judged(judged)
             if number + 1 in LOOKS and results.narrow(result, judged, 1 / 4):
@@ -121,8 +121,8 @@ class Runner:
     def _together(self, program: Program, judged: list[Contender], result: Measured) -> None:
         """One that fails has no figures; the others keep theirs."""
         order = self.order.sample(judged, len(judged))
-        with futures.ThreadPoolExecutor(len(order)) as threads:
-            runs = {c: threads.submit(self._once, program, "long", c, pinned=True) for c in order}
+        with futures.ThreadPoolExecutor(1 if program.in_turns else len(order)) as threads:
+            runs = {c: threads.submit(self._once, program, "long", c, pinned=not program.in_turns) for c in order}
         for contender, run in runs.items():
             try:
                 result.add_together(contender.name, run.result(), program.timed)

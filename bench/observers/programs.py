@@ -33,6 +33,8 @@ class Program:
     """A server, and its load for each input."""
     timed: bool = False
     """It prints the CPU time of what it times, `cpu_ns`: that has the limit, without how the process starts and ends."""
+    in_turns: bool = False
+    """What has a limit runs one after the other on all processors, not at once on one."""
     quick: bool = False
     missing: str = ""
 
@@ -51,8 +53,14 @@ DO_MORE = ("real programs", "indexer", "numeric solver", "false sharing")
 """The families of the benchmark's cases that do more than allocate."""
 
 
-TIMED = ("single_size", "batch", "hakmem_memory")
+TIMED = ("single_size", "batch", "hakmem_memory", "larson_like")
 """Workloads that last for milliseconds and print `cpu_ns`: what a process pays once is most of what they pay."""
+
+
+IN_TURNS = ("larson",)
+"""Cases whose threads start their successors and end. Where they share a processor some nine are alive at once, each with a
+heap, instead of three: as the scheduler has it, so rounds differ three times as much, and the more of them the longer each
+takes."""
 
 
 def cases_of_the_benchmark(workloads: Path, made: Path) -> list[Program]:
@@ -65,7 +73,7 @@ def cases_of_the_benchmark(workloads: Path, made: Path) -> list[Program]:
 def _case(case: cases.Case, words: tuple[str, ...]) -> Program:
     return Program(
         case.name, words, (), allocates=case.family not in DO_MORE, answers=False, threads=not case.cores,
-        timed=case.command[0] in TIMED, missing=case.missing() and f"{case.missing()} is not installed",
+        timed=case.command[0] in TIMED, in_turns=case.name in IN_TURNS, missing=case.missing() and f"{case.missing()} is not installed",
     )  # fmt: skip
 
 

@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
   replacements = argument(argc, argv, 3, 50000, "REPLACEMENTS");
   running = threads;
 
-  uint64_t start = now_ns();
+  uint64_t cpu = cpu_ns(), start = now_ns();
   for (size_t i = 0; i < threads; i++) {
     server *s = got(malloc(sizeof *s));
     s->generations_left = generations;
@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
   while (running)
     pthread_cond_wait(&ended, &mutex);
   pthread_mutex_unlock(&mutex);
-  double time = (double)(now_ns() - start);
+  double time = (double)(now_ns() - start), cpu_time = (double)(cpu_ns() - cpu);
   double all = (double)threads * (double)generations * (double)replacements;
   long peak = status_kib("VmHWM");
   blocks_check(SMALLEST, LARGEST);
@@ -95,6 +95,7 @@ int main(int argc, char **argv) {
          "peak %ld KiB\n",
          threads, generations, replacements, time * 1e-9, all * 1e3 / time, peak);
   figure("wall_s", time * 1e-9);
+  figure("cpu_ns", cpu_time);
   figure("replacements_per_s", all * 1e9 / time);
   figure("peak_rss_kib", (double)peak);
   figures_end();

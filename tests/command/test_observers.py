@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,7 @@ def test_cases_of_the_benchmark(bench):
 def test_short_cases_are_judged_by_what_they_time(tmp_path):
     found = {p.name: p for p in cases_of_the_benchmark(Path("/workloads"), tmp_path)}
     assert found["single-1M"].long[2:] == ("400000", "untouched") and found["single-1M"].timed and not found["threadtest"].timed
+    assert found["larson"].timed
     done = running.Run(0.01, 0.01, 1000, 0, 'text\n{"pair_ns": 5, "cpu_ns": 2.5e6}\n', "", cpu=0.004)
     one = Measured("a", True, {"long": {"masu": [1.0], "masu heap": [1.0]}}, {"long": {"masu": [1], "masu heap": [1]}})
     for _ in range(8):
@@ -243,6 +245,25 @@ def test_what_has_a_limit_runs_together_with_what_it_is_compared_with(tmp_path, 
     rows = {row["observer"]: row for row in results.rows([found], all_)}
     assert {name: (row["rounds"], row["cpu_rounds"]) for name, row in rows.items()} == {"other": (2, 2), "masu heap": (2, 7), contenders.AGAIN: (2, 7)}
     assert {path.read_text() for path in everybody.iterdir()} == {"1"} and len(list(everybody.iterdir())) == 3 * 7
+
+
+def test_whose_threads_pile_up_on_one_processor_runs_in_turns(tmp_path, monkeypatch):
+    """One thread starts them all, so one after the other, on all processors."""
+    found = {p.name: p for p in cases_of_the_benchmark(Path("/workloads"), tmp_path)}
+    assert [p.name for p in found.values() if p.in_turns] == ["larson"] and found["larson"].threads
+    monkeypatch.setattr(compare, "MOST_ROUNDS", 7)
+    all_ = [Contender("masu"), HEAP, Contender(contenders.AGAIN, "masu")]
+    runner, started = compare.Runner(all_, compare.Plan(600, 1, 1, 1), tmp_path), []
+
+    def once(program, length, contender, pinned=False):
+        started.append((threading.get_ident(), contender.name, pinned))
+        return running.Run(1, 1, 1000, 0, '{"cpu_ns": 1e9}', "", cpu=1)
+
+    monkeypatch.setattr(runner, "_once", once)
+    measured = runner.measured(found["larson"], lambda text, part: None)
+    rounds = [started[i : i + 3] for i in range(6, 6 + 3 * 7, 3)]
+    assert all(len({thread for thread, *_ in each}) == 1 and {name for _, name, _ in each} == {c.name for c in all_} for each in rounds)
+    assert not any(pinned for *_, pinned in started) and len(measured.together["masu heap"]) == 7
 
 
 @pytest.mark.parametrize("allocates, spread, enough", [(True, 0.003, True), (False, 0.0002, True), (False, 0.003, False)])
