@@ -19,8 +19,9 @@ enum {
   LOOK_FIRST = 1000,   /* ns: what a look takes, before one is known */
   LOOK_UNSEEN = 1000,  /* and at least what no clock in it sees: the way there, the block, its free */
   LOOK_MOST = 1 << 16, /* what took longer was not the look, but waiting for a processor */
-  LOOK_MEAN = 16,      /* looks, over which the mean is taken */
+  LOOK_MEAN = 8,       /* looks, over which the mean is taken */
   SAVED_MOST = 1 << 23, /* ns, that a heap saves for more of them at once */
+  OWED_MOST = JUDGED,   /* ns, that it owes at most, so that one bad time is not paid for long */
 };
 
 internal_def atomic_u64 budget_interval;
@@ -156,7 +157,7 @@ static COLD NOINLINE void budget_begin(heap *h, uint64_t asked) {
   heap_budget *b = h->budget;
   h->hot.asked = asked;
   front_give_back(h);
-  b->saved = 0;
+  b->saved = b->owed = 0;
   b->unearned = 0;
   b->begun = false;
   pace_from(b, os_now_ns(), 0); /* of a thread that worked before, what has passed is less */
@@ -281,17 +282,19 @@ static void keep_pace(heap *h, unsigned class) {
       return;
     earned = worked / BUDGET_SHARE;
   }
-  uint64_t may = b->saved + earned;
-  b->saved = (uint32_t)min_size(may - min_size(may, costs), SAVED_MOST);
-  if (may >= costs) {
+  uint64_t may = b->saved + earned, owed = b->owed + costs;
+  bool enough = may >= owed;
+  b->saved = (uint32_t)min_size(may - min_size(may, owed), SAVED_MOST);
+  b->owed = paid ? (uint32_t)min_size(owed - min_size(may, owed), OWED_MOST) : 0;
+  if (enough) {
     b->unearned = 0;
     narrow(h, (earned + given) / (RARE * each));
   } else {
-    widen(h, earned / each, join);
+    widen(h, max_size(earned / 2, earned - min_size(earned, b->owed)) / each, join);
     if (!paid)
       widen_many(h, class);
   }
-  b->begun = paid || (!at_start && (!join || may >= costs));
+  b->begun = paid || (!at_start && (!join || enough));
   process_pay((int64_t)(paid ? costs : 0) - (int64_t)earned);
   pace_from(b, now, cpu);
 }

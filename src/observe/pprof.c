@@ -101,14 +101,18 @@ enum {
 };
 enum { WIRE_NUMBER = 0, WIRE_BYTES = 2, VARINT_MOST = 10 };
 
-static void put_varint(buffer *b, uint64_t n) {
-  if (!buffer_room(b, VARINT_MOST))
-    return;
+/* There is room for it. */
+static inline void add_varint(buffer *b, uint64_t n) {
   uint8_t *at = b->at + b->size;
   for (; n >= 0x80; n >>= 7)
     *at++ = (uint8_t)n | 0x80;
   *at++ = (uint8_t)n;
   b->size = (size_t)(at - b->at);
+}
+
+static void put_varint(buffer *b, uint64_t n) {
+  if (buffer_room(b, VARINT_MOST))
+    add_varint(b, n);
 }
 
 static void put_number(buffer *b, unsigned field, uint64_t n) {
@@ -131,17 +135,12 @@ static void put_message(buffer *b, unsigned field, buffer *message) {
 
 /* ---- One encoding ---- */
 
-enum { NAMES = 64, MAPPINGS_MOST = 4096, LOCATIONS_LEAST = 128 };
+enum { NAMES = 64, MAPPINGS_MOST = 4096, IDS_LEAST = 1024 };
 
 typedef struct mapped_file {
   uintptr_t start, end, offset;
   uint64_t path, build_id; /* strings */
 } mapped_file;
-
-typedef struct location {
-  uintptr_t address;
-  size_t id; /* 0: none is here */
-} location;
 
 typedef struct encoding {
   buffer *out;
@@ -153,10 +152,9 @@ typedef struct encoding {
     char name[32];
     uint64_t string;
   } names[NAMES];
-  uintptr_t *address; /* of all frames, sorted, each once: its place + 1 is the id */
-  size_t addresses;
-  location *locations; /* the same by hash; at most half full */
-  size_t location_room; /* a power of two */
+  buffer calls; /* uintptr_t, each once: its place + 1 is its location's id */
+  buffer ids;   /* uint32_t, by the call's hash; 0: none is here; at most half full */
+  size_t id_room; /* a power of two */
   buffer files; /* mapped_file, executable, in order of address: its place + 1 is the id */
 } encoding;
 
@@ -190,82 +188,43 @@ static void put_type(encoding *e, unsigned field, pprof_type type) {
   put_message(e->out, field, &e->message);
 }
 
-/* ---- Addresses ---- */
+/* ---- Locations ---- */
 
-static void sift_down(uintptr_t *a, size_t at, size_t count) {
-  for (size_t child; (child = 2 * at + 1) < count; at = child) {
-    if (child + 1 < count && a[child + 1] > a[child])
-      child++;
-    if (a[at] >= a[child])
-      return;
-    uintptr_t moved = a[at];
-    a[at] = a[child];
-    a[child] = moved;
-  }
-}
+static size_t call_count(const encoding *e) { return e->calls.size / sizeof(uintptr_t); }
 
-/* The C library's may allocate. */
-static void sort_addresses(uintptr_t *a, size_t count) {
-  for (size_t i = count / 2; i-- > 0;)
-    sift_down(a, i, count);
-  while (count > 1) {
-    uintptr_t top = a[0];
-    a[0] = a[--count];
-    a[count] = top;
-    sift_down(a, 0, count);
-  }
-}
+static uintptr_t call_of(const encoding *e, size_t id) { return ((const uintptr_t *)(const void *)e->calls.at)[id - 1]; }
 
-static const pprof_stack *encoded_first(const pprof_source *p) { return (const void *)p->stacks->at; }
-static const pprof_stack *encoded_end(const pprof_source *p) {
-  return encoded_first(p) + p->stacks->size / sizeof(pprof_stack);
-}
-
-/* Where the address is, or would be. */
-static location *location_at(const encoding *e, uintptr_t address) {
-  size_t mask = e->location_room - 1, i = address * 0x9e3779b97f4a7c15 >> 32 & mask;
-  while (e->locations[i].id && e->locations[i].address != address)
+/* Where its id is, or would be. */
+static uint32_t *id_at(const encoding *e, uintptr_t call) {
+  uint32_t *ids = (void *)e->ids.at;
+  size_t mask = e->id_room - 1, i = call * 0x9e3779b97f4a7c15 >> 32 & mask;
+  while (ids[i] && call_of(e, ids[i]) != call)
     i = (i + 1) & mask;
-  return &e->locations[i];
+  return &ids[i];
 }
 
-static void number_locations(encoding *e) {
-  for (size_t i = 0; i < e->addresses; i++)
-    *location_at(e, e->address[i]) = (location){e->address[i], i + 1};
-}
-
-static bool locations_grow(encoding *e, buffer *by_hash) {
-  size_t room = e->location_room ? 2 * e->location_room : LOCATIONS_LEAST;
-  if (!buffer_room(by_hash, room * sizeof *e->locations))
+static bool ids_grow(encoding *e) {
+  size_t room = e->id_room ? 2 * e->id_room : IDS_LEAST;
+  if (!buffer_room(&e->ids, room * sizeof(uint32_t)))
     return false;
-  e->locations = (location *)(void *)by_hash->at;
-  e->location_room = room;
-  memset(e->locations, 0, room * sizeof *e->locations);
-  number_locations(e);
+  memset(e->ids.at, 0, room * sizeof(uint32_t));
+  e->id_room = room;
+  for (uint32_t id = 1; id <= call_count(e); id++)
+    *id_at(e, call_of(e, id)) = id;
   return true;
 }
 
-static bool collect_address(encoding *e, uintptr_t address, buffer *each, buffer *by_hash) {
-  if (2 * e->addresses >= e->location_room && !locations_grow(e, by_hash))
-    return false;
-  location *place = location_at(e, address);
-  if (place->id)
-    return true;
-  buffer_put(each, &address, sizeof address);
-  *place = (location){address, ++e->addresses};
-  e->address = (uintptr_t *)(void *)each->at;
-  return !each->failed;
-}
-
-/* Most frames are those of many stacks: only what is left is sorted. */
-static bool collect_addresses(encoding *e, const pprof_source *p, buffer *each, buffer *by_hash) {
-  for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
-    for (size_t i = 0; i < s->frame_count; i++)
-      if (!collect_address(e, s->frame[i], each, by_hash))
-        return false;
-  sort_addresses(e->address, e->addresses);
-  number_locations(e);
-  return true;
+/* Of what calls there: the return address may be of the next function. 0: out of memory. */
+static uint32_t location_id(encoding *e, uintptr_t returns_to) {
+  uintptr_t call = returns_to - 1;
+  if (2 * call_count(e) >= e->id_room && !ids_grow(e))
+    return 0;
+  uint32_t *id = id_at(e, call);
+  if (!*id && buffer_room(&e->calls, sizeof call)) {
+    buffer_put(&e->calls, &call, sizeof call);
+    *id = (uint32_t)call_count(e);
+  }
+  return *id;
 }
 
 /* ---- Mappings ---- */
@@ -330,16 +289,11 @@ static uint64_t build_id_at(encoding *e, uintptr_t start) {
   return 0;
 }
 
-static bool any_address_in(const encoding *e, uintptr_t start, uintptr_t end) {
-  size_t low = 0, high = e->addresses;
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (e->address[middle] < start)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low < e->addresses && e->address[low] < end;
+static bool any_call_in(const encoding *e, uintptr_t start, uintptr_t end) {
+  size_t id = call_count(e);
+  while (id && call_of(e, id) - start >= end - start)
+    id--;
+  return id;
 }
 
 /* "START-END rwxp OFFSET DEVICE INODE   PATH". */
@@ -361,41 +315,58 @@ internal const char *pprof_parse_map(const char *text, pprof_map *m) {
 
 static size_t file_count(const encoding *e) { return e->files.size / sizeof(mapped_file); }
 
-static void put_mapping(encoding *e, const mapped_file *m) {
-  buffer *b = &e->message;
-  buffer_put(&e->files, m, sizeof *m);
-  put_number(b, MAPPING_ID, file_count(e));
-  put_number(b, MAPPING_START, m->start);
-  put_number(b, MAPPING_LIMIT, m->end);
-  put_number(b, MAPPING_OFFSET, m->offset);
-  put_number(b, MAPPING_FILE, m->path);
-  put_number(b, MAPPING_BUILD_ID, m->build_id);
-  put_message(e->out, PROFILE_MAPPING, b);
+static mapped_file *file_of_id(const encoding *e, size_t id) { return (mapped_file *)(void *)e->files.at + id - 1; }
+
+/* The id of the last one that starts there or before; 0: none does. */
+static size_t file_up_to(const encoding *e, uintptr_t address) {
+  size_t low = 0, high = file_count(e);
+  while (low < high) {
+    size_t middle = (low + high + 1) / 2;
+    if (file_of_id(e, middle)->start <= address)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
 }
 
-static void put_asked(encoding *e, const os_mapping *at) {
+/* 0: none that is known. */
+static size_t file_id(const encoding *e, uintptr_t address) {
+  size_t id = file_up_to(e, address);
+  return id && address < file_of_id(e, id)->end ? id : 0;
+}
+
+static void add_file(encoding *e, mapped_file m) {
+  size_t before = file_up_to(e, m.start), behind = file_count(e) - before;
+  if (!buffer_room(&e->files, sizeof m))
+    return;
+  e->files.size += sizeof m;
+  memmove(file_of_id(e, before + 2), file_of_id(e, before + 1), behind * sizeof m);
+  *file_of_id(e, before + 1) = m;
+}
+
+static void add_asked(encoding *e, const os_mapping *at) {
   mapped_file m = {.start = at->start, .end = at->end, .offset = at->offset};
   m.path = text_string(e, at->path);
   if (at->build_id_size)
     m.build_id = hex_string(e, at->build_id, at->build_id_size);
-  put_mapping(e, &m);
+  add_file(e, m);
 }
 
 /* From the system, mapping by mapping: the whole list takes longer, the more so the more is mapped. False: it does not say. */
-static bool ask_for_mappings(encoding *e, os_mapping *at) {
+static bool ask_for_files(encoding *e, os_mapping *at) {
   size_t size = e->out->size;
   uint64_t strings = e->strings;
-  int file = os_mappings_open(), why = file < 0 ? ENOSYS : 0;
-  for (size_t i = 0; i < e->addresses && !why && file_count(e) < MAPPINGS_MOST;) {
-    uintptr_t address = e->address[i];
-    why = os_mappings_ask(file, address, at);
-    bool inside = !why && at->start <= address;
-    if (inside)
-      put_asked(e, at);
-    while (!why && i < e->addresses && e->address[i] < (inside ? at->end : at->start))
-      i++;
+  int maps = os_mappings_open(), why = maps < 0 ? ENOSYS : 0;
+  for (size_t id = 1; id <= call_count(e) && (!why || why == ENOENT) && file_count(e) < MAPPINGS_MOST; id++) {
+    uintptr_t call = call_of(e, id);
+    if (file_id(e, call))
+      continue;
+    why = os_mappings_ask(maps, call, at);
+    if (!why && at->start <= call)
+      add_asked(e, at);
   }
-  os_mappings_close(file);
+  os_mappings_close(maps);
   if (!why || why == ENOENT)
     return true;
   e->out->size = size;
@@ -404,18 +375,18 @@ static bool ask_for_mappings(encoding *e, os_mapping *at) {
   return false;
 }
 
-static void put_listed(encoding *e, const char *line) {
+static void add_listed(encoding *e, const char *line) {
   pprof_map at, first = {0}; /* that of the path whose start is mapped */
   while (*line && file_count(e) < MAPPINGS_MOST) {
     line = pprof_parse_map(line, &at);
     if (at.offset == 0)
       first = at;
-    if (at.may[2] == 'x' && any_address_in(e, at.start, at.end)) {
+    if (at.may[2] == 'x' && any_call_in(e, at.start, at.end)) {
       mapped_file m = {.start = at.start, .end = at.end, .offset = at.offset};
       m.path = put_string(e, at.path, at.path_length);
       if (*at.path == '/' && at.path_length == first.path_length && !memcmp(at.path, first.path, at.path_length))
         m.build_id = build_id_at(e, first.start);
-      put_mapping(e, &m);
+      add_file(e, m);
     }
   }
 }
@@ -433,31 +404,43 @@ internal void pprof_read_maps(buffer *maps) {
   maps->at[maps->size] = 0;
 }
 
-static void put_mappings(encoding *e, buffer *maps) {
-  if (!e->addresses || !buffer_room(maps, sizeof(os_mapping)) || ask_for_mappings(e, (os_mapping *)(void *)maps->at))
-    return;
-  pprof_read_maps(maps);
-  if (!maps->failed)
-    put_listed(e, (const char *)maps->at);
+/* Those that a call is in. */
+static void find_files(encoding *e) {
+  buffer maps = {0};
+  if (call_count(e) && buffer_room(&maps, sizeof(os_mapping)) && !ask_for_files(e, (os_mapping *)(void *)maps.at)) {
+    pprof_read_maps(&maps);
+    if (!maps.failed)
+      add_listed(e, (const char *)maps.at);
+  }
+  e->out->failed |= maps.failed;
+  buffer_drop(&maps);
 }
 
-/* ---- Samples ---- */
+static void put_mappings(encoding *e) {
+  for (size_t id = 1; id <= file_count(e); id++) {
+    const mapped_file *m = file_of_id(e, id);
+    put_number(&e->message, MAPPING_ID, id);
+    put_number(&e->message, MAPPING_START, m->start);
+    put_number(&e->message, MAPPING_LIMIT, m->end);
+    put_number(&e->message, MAPPING_OFFSET, m->offset);
+    put_number(&e->message, MAPPING_FILE, m->path);
+    put_number(&e->message, MAPPING_BUILD_ID, m->build_id);
+    put_message(e->out, PROFILE_MAPPING, &e->message);
+  }
+}
 
 static void put_locations(encoding *e) {
-  const mapped_file *files = (const void *)e->files.at;
-  size_t file = 0, count = file_count(e);
-  for (size_t i = 0; i < e->addresses; i++) {
-    uintptr_t call = e->address[i] - 1; /* the return address may be of the next function */
-    while (file < count && call >= files[file].end)
-      file++;
-    bool inside = file < count && call >= files[file].start;
-    put_number(&e->message, LOCATION_ID, i + 1);
-    if (inside)
-      put_number(&e->message, LOCATION_MAPPING, file + 1);
-    put_number(&e->message, LOCATION_ADDRESS, call);
+  for (size_t id = 1; id <= call_count(e); id++) {
+    size_t file = file_id(e, call_of(e, id));
+    put_number(&e->message, LOCATION_ID, id);
+    if (file)
+      put_number(&e->message, LOCATION_MAPPING, file);
+    put_number(&e->message, LOCATION_ADDRESS, call_of(e, id));
     put_message(e->out, PROFILE_LOCATION, &e->message);
   }
 }
+
+/* ---- Samples ---- */
 
 static void pack(encoding *e, double value) {
   put_varint(&e->packed, value > 0 ? (uint64_t)(value + 0.5) : 0);
@@ -482,8 +465,10 @@ static size_t value_written(const encoding *e, const pprof_source *p, size_t n) 
 }
 
 static void put_sample(encoding *e, const pprof_source *p, const pprof_stack *s) {
+  if (!buffer_room(&e->packed, s->frame_count * VARINT_MOST))
+    return;
   for (size_t i = 0; i < s->frame_count; i++)
-    put_varint(&e->packed, location_at(e, s->frame[i])->id);
+    add_varint(&e->packed, location_id(e, s->frame[i]));
   put_message(&e->message, SAMPLE_LOCATIONS, &e->packed);
   for (size_t i = 0; i < p->type_count; i++)
     pack(e, s->value[value_written(e, p, i)]);
@@ -523,18 +508,17 @@ static void put_head(encoding *e, const pprof_source *p) {
 
 internal bool pprof_encode(const pprof_source *p, buffer *out) {
   encoding e = {.out = out, .shown = type_shown(p)};
-  buffer maps = {0}, addresses = {0}, by_hash = {0};
-  buffer *const part[] = {&maps, &addresses, &by_hash, &e.files, &e.message, &e.packed};
-  out->failed |= p->stacks->failed || !collect_addresses(&e, p, &addresses, &by_hash);
-  if (!out->failed) {
-    put_head(&e, p);
-    e.thread_key = text_string(&e, "thread");
-    e.heap_key = text_string(&e, "heap");
-    put_mappings(&e, &maps);
-    put_locations(&e);
-    for (const pprof_stack *s = encoded_first(p); s < encoded_end(p); s++)
-      put_sample(&e, p, s);
-  }
+  buffer *const part[] = {&e.calls, &e.ids, &e.files, &e.message, &e.packed};
+  const pprof_stack *first = (const void *)p->stacks->at, *end = first + p->stacks->size / sizeof *first;
+  put_head(&e, p);
+  e.thread_key = text_string(&e, "thread");
+  e.heap_key = text_string(&e, "heap");
+  for (const pprof_stack *s = first; s < end; s++)
+    put_sample(&e, p, s);
+  find_files(&e);
+  put_mappings(&e);
+  put_locations(&e);
+  out->failed |= p->stacks->failed;
   for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
     out->failed |= part[i]->failed;
     buffer_drop(part[i]);

@@ -420,6 +420,41 @@ static void a_look_that_was_interrupted_counts_as_one(void **state) {
   assert_in_range(looks, 32, 64);
 }
 
+enum { JUDGED_NS = 128000 };
+
+static void look_until_judged(void) {
+  do
+    look(3);
+  while (h->budget->looks);
+}
+
+/* The start is over, it has saved nothing, and owes nothing. */
+static void begin_on_its_own(void) {
+  begin_anew();
+  wait_until(os_now_ns() + START_NS);
+  do
+    look_until_judged();
+  while (!h->budget->begun);
+  h->budget->saved = h->budget->owed = 0;
+}
+
+/* What would have been earned is too much after what was not. */
+static void looks_that_were_too_many_are_owed(void **state) {
+  (void)state;
+  begin_on_its_own();
+  look_until_judged();
+  assert_in_range(h->budget->owed, JUDGED_NS / 2, JUDGED_NS);
+  unsigned before = h->budget->doublings[3];
+  work_ms(JUDGED_NS * BUDGET_SHARE / 1000000 * 5 / 4);
+  look_until_judged();
+  assert_in_range(h->budget->doublings[3], before + 1, UINT_MAX);
+  assert_int_equal(h->budget->saved, 0);
+  work_ms(400);
+  look(3);
+  assert_int_equal(h->budget->owed, 0);
+  assert_true(h->budget->saved > 0);
+}
+
 /* Those of another class, which is looked at seldom, are as near as before. */
 static void the_pace_is_kept_where_it_is_lost(void **state) {
   enum { BUSY = 3, QUIET = 5, SELDOM_TIMES = 100 };
@@ -615,6 +650,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(heaps_begin_at_the_process_cost, begin, end),
       cmocka_unit_test_setup_teardown(the_process_earns_for_heaps_that_begin, begin, end),
       cmocka_unit_test_setup_teardown(a_look_that_was_interrupted_counts_as_one, begin, end),
+      cmocka_unit_test_setup_teardown(looks_that_were_too_many_are_owed, begin, end),
       cmocka_unit_test_setup_teardown(the_pace_is_kept_where_it_is_lost, begin, end),
       cmocka_unit_test_setup_teardown(looks_are_saved, begin, end),
       cmocka_unit_test_setup_teardown(who_waits_earns_nothing, begin, end),
