@@ -12,9 +12,9 @@
  * left the caches since the last one; there the program pays as much again, as its own data has left them. So what is
  * rationed is time: the looks of a heap may take one part in BUDGET_SHARE of the CPU time of its thread, by twice what a
  * look took lately, in the mean of all threads, and a microsecond more; a heap saves what it did not need, some
- * milliseconds, and owes what it took too much, an eighth of one at most. A thread that waits, for work or for a processor,
- * earns nothing. Each time that looks have taken that eighth it is judged, and the first of these the process pays for, by
- * what all its heaps have earned. A heap that begins when nothing is left is judged at each look, and begins where others are. In the first 34 ms all are judged
+ * milliseconds, and owes what it took too much, an eighth of one at most. Who waits, for work or a processor, earns nothing.
+ * When looks have taken that eighth it is judged, and the first of these the process pays for, by what all heaps earned. A heap
+ * that begins when nothing is left is judged at each look, and begins where others are. In the first 34 ms all are judged
  * at each look, and what looks may take is four times as much, which goes by the clock and is the process's: whose look
  * comes next has it. Of a time without looks, in which it may have waited for a processor, only what its thread has worked.
  * When they were too many it doubles its own interval, of those classes that are looked at most and as often as it takes, and
